@@ -1,0 +1,1 @@
+//! Doors to the outside: WebSocket, OpenAI-compatible API, admin and health.

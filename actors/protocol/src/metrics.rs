@@ -1,0 +1,173 @@
+//! The process's counters, one handle each, shared by everybody who counts. No label is ever a session key.
+//!
+//! All names begin with `greenroom_`; the door that serves `/metrics` registers and prints them.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// `result`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByResult {
+    /// `done`, `failed`, `dead_lettered`, `cancelled`.
+    pub result: &'static str,
+}
+
+/// `state`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByState {
+    /// State word.
+    pub state: &'static str,
+}
+
+/// `door`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByDoor {
+    /// `ws`, `api`, `admin`.
+    pub door: &'static str,
+}
+
+/// `door`, `reason`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByDoorReason {
+    /// `ws`, `api`, `admin`.
+    pub door: &'static str,
+    /// Refusal word.
+    pub reason: &'static str,
+}
+
+/// `kind`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByKind {
+    /// Actor or letter kind.
+    pub kind: &'static str,
+}
+
+/// `kind`, `reason`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByKindReason {
+    /// Actor kind.
+    pub kind: &'static str,
+    /// Exit reason.
+    pub reason: &'static str,
+}
+
+/// `provider`, `result`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByProviderResult {
+    /// Provider name as configured.
+    pub provider: String,
+    /// `ok`, or the failure class.
+    pub result: &'static str,
+}
+
+/// `provider`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByProvider {
+    /// Provider name as configured.
+    pub provider: String,
+}
+
+/// A gauge of seconds or bytes.
+pub type FloatGauge = Gauge<f64, AtomicU64>;
+
+/// Everything that is counted.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    /// Sessions in memory, by state (`live`, `quarantined`).
+    pub sessions: Family<ByState, Gauge>,
+    /// Turns that ended.
+    pub turns: Family<ByResult, Counter>,
+    /// From accepted to finished.
+    pub turn_seconds: Histogram,
+    /// Turns running now.
+    pub turns_running: Gauge,
+    /// Messages accepted.
+    pub accepted: Family<ByDoor, Counter>,
+    /// Messages refused.
+    pub refused: Family<ByDoorReason, Counter>,
+    /// Turns that wait, over all sessions.
+    pub inbox_messages: Gauge,
+    /// Age of the oldest open turn.
+    pub inbox_oldest_seconds: FloatGauge,
+    /// Messages in mailboxes.
+    pub mailbox_messages: Family<ByKind, Gauge>,
+    /// Restarts.
+    pub restarts: Family<ByKindReason, Counter>,
+    /// Dead letters.
+    pub dead_letters: Family<ByKind, Counter>,
+    /// Events of an earlier incarnation or attempt that were dropped.
+    pub stale_events: Family<ByKind, Counter>,
+    /// Records per batch.
+    pub journal_batch_records: Histogram,
+    /// Duration of the sync of a batch.
+    pub journal_sync_seconds: Histogram,
+    /// Bytes in the log, by state (`live`, `total`).
+    pub journal_bytes: Family<ByState, Gauge>,
+    /// 1 when the journal can write.
+    pub journal_writable: Gauge,
+    /// Committed bytes that the transcript files do not yet have.
+    pub view_lag_bytes: Gauge,
+    /// Model calls.
+    pub provider_calls: Family<ByProviderResult, Counter>,
+    /// Duration of model calls.
+    pub provider_seconds: Family<ByProvider, Histogram>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            sessions: Family::default(),
+            turns: Family::default(),
+            turn_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
+            turns_running: Gauge::default(),
+            accepted: Family::default(),
+            refused: Family::default(),
+            inbox_messages: Gauge::default(),
+            inbox_oldest_seconds: FloatGauge::default(),
+            mailbox_messages: Family::default(),
+            restarts: Family::default(),
+            dead_letters: Family::default(),
+            stale_events: Family::default(),
+            journal_batch_records: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
+            journal_sync_seconds: Histogram::new(exponential_buckets(0.000_02, 2.0, 18)),
+            journal_bytes: Family::default(),
+            journal_writable: Gauge::default(),
+            view_lag_bytes: Gauge::default(),
+            provider_calls: Family::default(),
+            provider_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 20))),
+        }
+    }
+}
+
+impl Metrics {
+    /// A registry that prints all of them.
+    pub fn registry(&self) -> Registry {
+        let mut to = Registry::with_prefix("greenroom");
+        to.register("sessions", "Sessions in memory", self.sessions.clone());
+        to.register("turns", "Turns that ended", self.turns.clone());
+        to.register("turn_seconds", "From accepted to finished", self.turn_seconds.clone());
+        to.register("turns_running", "Turns running now", self.turns_running.clone());
+        to.register("accepted", "Messages accepted", self.accepted.clone());
+        to.register("refused", "Messages refused", self.refused.clone());
+        to.register("inbox_messages", "Turns that wait", self.inbox_messages.clone());
+        to.register("inbox_oldest_seconds", "Age of the oldest open turn", self.inbox_oldest_seconds.clone());
+        to.register("mailbox_messages", "Messages in mailboxes", self.mailbox_messages.clone());
+        to.register("restarts", "Actor restarts", self.restarts.clone());
+        to.register("dead_letters", "Turns or deliveries given up", self.dead_letters.clone());
+        to.register("stale_events", "Late events dropped", self.stale_events.clone());
+        to.register("journal_batch_records", "Records per batch", self.journal_batch_records.clone());
+        to.register("journal_sync_seconds", "Duration of a batch's sync", self.journal_sync_seconds.clone());
+        to.register("journal_bytes", "Bytes in the log", self.journal_bytes.clone());
+        to.register("journal_writable", "1 when the journal can write", self.journal_writable.clone());
+        to.register("view_lag_bytes", "Committed bytes not yet in files", self.view_lag_bytes.clone());
+        to.register("provider_calls", "Model calls", self.provider_calls.clone());
+        to.register("provider_seconds", "Duration of model calls", self.provider_seconds.clone());
+        to
+    }
+}

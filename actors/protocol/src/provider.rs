@@ -1,0 +1,137 @@
+//! What a provider front end (one per arbiter) is asked.
+//!
+//! | message | from | answer | order |
+//! |---|---|---|---|
+//! | [`AskPermit`] | session | one [`Event::Permitted`] at `reply_to`, when a place is free | fair between sessions, FIFO inside one |
+//! | [`Complete`] | session, with its permit | [`Event::Delta`]s, then exactly one [`Event::Completed`] or [`Event::Failed`] | as the model sent it |
+//!
+//! Nothing here is durable. A cancelled call answers nothing more. Every event carries the [`Stamp`] of the asker,
+//! so that a later incarnation can drop what belongs to an earlier one.
+
+use actix::Recipient;
+use domain::chat::AssistantMessage;
+use domain::ids::SessionKey;
+use domain::request::ChatRequest;
+use tokio_util::sync::CancellationToken;
+
+use crate::turn::Stamp;
+
+/// Asks for the right to call the model. The prompt is built only after it was granted.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub struct AskPermit {
+    /// Who asks.
+    pub stamp: Stamp,
+    /// For fairness: no session gets a second place while another waits for its first.
+    pub key: SessionKey,
+    /// Gives up the wait.
+    pub cancel: CancellationToken,
+    /// Where the event goes.
+    pub reply_to: Recipient<Event>,
+}
+
+/// One model call.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub struct Complete {
+    /// Who asks.
+    pub stamp: Stamp,
+    /// The right to call; given back when the call ends.
+    pub permit: Permit,
+    /// What to ask.
+    pub request: ChatRequest,
+    /// Ends the call at once.
+    pub cancel: CancellationToken,
+    /// Where the events go.
+    pub reply_to: Recipient<Event>,
+}
+
+/// A place among the running model calls; dropping it frees the place.
+pub struct Permit {
+    _guard: Box<dyn std::any::Any + Send>,
+}
+
+impl Permit {
+    /// Wraps whatever frees the place when it is dropped.
+    pub fn new(guard: impl std::any::Any + Send) -> Self {
+        Self { _guard: Box::new(guard) }
+    }
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Permit")
+    }
+}
+
+/// What comes back.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub enum Event {
+    /// A place is free.
+    Permitted {
+        /// Of the asker.
+        stamp: Stamp,
+        /// The place.
+        permit: Permit,
+    },
+    /// A piece of the answer.
+    Delta {
+        /// Of the asker.
+        stamp: Stamp,
+        /// The piece.
+        delta: Delta,
+    },
+    /// The whole answer; the last event of a call.
+    Completed {
+        /// Of the asker.
+        stamp: Stamp,
+        /// The answer.
+        message: Box<AssistantMessage>,
+    },
+    /// The call failed for good (retries included); the last event of a call.
+    Failed {
+        /// Of the asker.
+        stamp: Stamp,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// A piece of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delta {
+    /// Visible text.
+    Text(String),
+    /// Reasoning.
+    Reasoning(String),
+}
+
+/// Classes of failure that a caller treats differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// Network, 5xx, timeout, cut stream.
+    Transient,
+    /// Too many requests.
+    RateLimited,
+    /// The provider is overloaded.
+    Overloaded,
+    /// Key missing or refused.
+    Unauthorized,
+    /// Account in arrears, quota used up.
+    Billing,
+    /// The prompt is too long for the model.
+    ContextTooLong,
+    /// The provider refused the request for another reason.
+    Refused,
+}
+
+/// Why a model call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct Failure {
+    /// The class.
+    pub kind: FailureKind,
+    /// What a user may be told: names provider and cause; no key, no message contents. At most 300 characters.
+    pub detail: String,
+}

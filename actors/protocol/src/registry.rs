@@ -1,0 +1,38 @@
+//! The registry as the doors see it.
+//!
+//! | call | from | answer |
+//! |---|---|---|
+//! | [`Sessions::tell`] | doors | – ; wakes the session when it sleeps |
+//! | [`Sessions::tell_live`] | doors | whether it is live; a sleeping one is left asleep |
+//! | [`Sessions::tree`], [`Sessions::live`] | doors | a snapshot |
+//! | [`Sessions::release`] | doors | ends a quarantine |
+
+use domain::ids::SessionKey;
+
+use crate::session::Mail;
+use crate::supervision::TreeNode;
+
+/// Finds, starts and reaches sessions. All calls return at once and may come from any thread.
+pub trait Sessions: Send + Sync + 'static {
+    /// Hands mail to the session, which is started if it sleeps.
+    fn tell(&self, key: &SessionKey, mail: Mail) -> Result<(), Unreachable>;
+    /// Hands mail to the session only if it is live; gives it back otherwise.
+    fn tell_live(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail>;
+    /// How many sessions are live.
+    fn live(&self) -> usize;
+    /// The live supervision tree.
+    fn tree(&self) -> TreeNode;
+    /// Ends a quarantine now; false when there is none.
+    fn release(&self, key: &SessionKey) -> bool;
+}
+
+/// Why a session could not be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unreachable {
+    /// It crashed too often and waits.
+    #[error("session is quarantined")]
+    Quarantined,
+    /// The process is stopping.
+    #[error("the gateway is stopping")]
+    Stopping,
+}

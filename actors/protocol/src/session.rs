@@ -1,0 +1,128 @@
+//! What a session actor receives: its mailbox carries hints and control, never the turns themselves.
+//!
+//! | mail | from | answer | order |
+//! |---|---|---|---|
+//! | [`Mail::Queued`] | registry, for the journal | – | any; the inbox sorts by `seq` and drops what it has |
+//! | [`Mail::Stop`] | doors | [`Stopped`], at once | never behind a turn |
+//! | [`Mail::Status`] | doors | [`Status`], at once, also while loading | never behind a turn |
+//! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
+//! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
+//! | [`Mail::Passivate`] | registry | –; the session goes if it is idle | |
+//! | [`Mail::Interrupt`] | registry, at an orderly stop | –; the running turn is checkpointed, the session goes | |
+//!
+//! One enum instead of a struct per message: a registry slot then holds a single recipient, which is what 100,000 idle
+//! sessions can afford.
+
+use actix::Recipient;
+use domain::chat::Usage;
+use domain::ids::{Attempt, Epoch, SessionId, SessionKey, TurnId};
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::journal::InboxItem;
+use crate::turn::TurnResult;
+
+/// Everything that reaches a session from outside.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub enum Mail {
+    /// A message of this session is durable.
+    Queued(InboxItem),
+    /// Cancel the running turn; with `all`, the waiting ones too.
+    Stop {
+        /// Whether the queue is cleared.
+        all: bool,
+        /// The answer.
+        reply: oneshot::Sender<Stopped>,
+    },
+    /// What are you doing?
+    Status {
+        /// The answer.
+        reply: oneshot::Sender<Status>,
+    },
+    /// Cancel this turn, running or waiting (its asker went away).
+    CancelTurn {
+        /// Which.
+        turn: TurnId,
+    },
+    /// What does the transcript say about this turn?
+    ReadTurn {
+        /// Which.
+        turn: TurnId,
+        /// The answer; `None` when the transcript does not know it.
+        reply: oneshot::Sender<Option<TurnRecord>>,
+    },
+    /// Leave memory if idle.
+    Passivate,
+    /// Checkpoint the running turn and leave memory.
+    Interrupt,
+}
+
+/// The recipient of one session's mail.
+pub type Address = Recipient<Mail>;
+
+/// Answer to [`Mail::Stop`].
+#[derive(Debug, Clone, Serialize)]
+pub struct Stopped {
+    /// The turn that was running.
+    pub cancelled: Option<TurnId>,
+    /// Waiting turns that were cancelled too.
+    pub dropped: u32,
+    /// Waiting turns that stay.
+    pub waiting: u32,
+}
+
+/// Answer to [`Mail::Status`].
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// Session.
+    pub key: SessionKey,
+    /// Transcript, once loaded.
+    pub session: Option<SessionId>,
+    /// What it does.
+    pub state: State,
+    /// Ownership number, once loaded.
+    pub epoch: Epoch,
+    /// The running turn.
+    pub turn: Option<TurnId>,
+    /// Its attempt.
+    pub attempt: Option<Attempt>,
+    /// How long it has been running.
+    pub running_ms: Option<u64>,
+    /// Waiting turns.
+    pub inbox: u32,
+}
+
+/// What a session does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Reading journal and transcript.
+    Loading,
+    /// Nothing to do.
+    Idle,
+    /// Waiting for a place at the provider, or for the model.
+    Thinking,
+    /// Running tools.
+    RunningTools,
+    /// Waiting for the end of a turn to be durable.
+    Saving,
+}
+
+/// What a transcript says about a turn.
+#[derive(Debug, Clone)]
+pub enum TurnRecord {
+    /// It waits or runs; the hub has its events.
+    Open,
+    /// It ended.
+    Ended {
+        /// The verdict.
+        result: TurnResult,
+        /// The text that the user was given.
+        text: String,
+        /// Tokens.
+        usage: Usage,
+        /// Model name.
+        model: String,
+    },
+}

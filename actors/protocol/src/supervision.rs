@@ -1,0 +1,279 @@
+//! Supervision as data: why actors end, what the supervisor decided, and the events that the on-call person reads.
+//!
+//! Events go to [`SupervisionLog`], which writes one JSON line each (`logs/supervision.jsonl`) and mirrors them to
+//! `tracing`. Absent fields are omitted. One literal line:
+//!
+//! ```json
+//! {"ts":"2026-11-29T20:53:29.000001Z","id":"5f2c-17","event":"restarted","path":"/registry/0/session/api:7","kind":"session","epoch":4,"session":"api:7","turn":"0193…","attempt":2,"reason":"panicked","panic":{"text":"index out of bounds","at":"actors/x.rs:10:5"},"backtrace":"9f3a","restarts_in_window":1,"backoff_ms":100,"verdict":"restart","inbox":3,"cause":"5f2c-12","lost":"nothing"}
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use domain::ids::{Attempt, Epoch, MessageId, SessionKey, TurnId};
+use serde::{Deserialize, Serialize};
+
+/// Where an actor stands in the tree: `/registry/0/session/<key>`, with `/` and `%` inside a key percent-encoded.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ActorPath(pub Arc<str>);
+
+impl ActorPath {
+    /// The path of a session below its shard.
+    pub fn session(shard: usize, key: &SessionKey) -> Self {
+        let key = key.as_str().replace('%', "%25").replace('/', "%2F");
+        Self(format!("/registry/{shard}/session/{key}").into())
+    }
+}
+
+impl fmt::Display for ActorPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What sort of actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The durable log.
+    Journal,
+    /// The registry and its shards.
+    Registry,
+    /// A conversation.
+    Session,
+    /// A provider front end.
+    Provider,
+    /// A tool front end.
+    Tools,
+    /// A single tool call's task.
+    ToolCall,
+    /// A door.
+    Channel,
+}
+
+/// Why an incarnation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitReason {
+    /// It stopped by itself.
+    Normal,
+    /// It left memory for being idle.
+    Passivated,
+    /// The process is stopping.
+    Shutdown,
+    /// It panicked and was restarted or given up.
+    Panicked,
+    /// It panicked too often within the window.
+    IntensityExceeded,
+    /// Its runtime was dropped under it.
+    Killed,
+    /// There was no such actor.
+    Noproc,
+}
+
+/// A panic, as caught.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Panic {
+    /// First line of the text, shortened; quoted parts longer than 16 characters become `…`.
+    pub text: String,
+    /// `file:line:column`.
+    pub at: String,
+}
+
+/// What is known of a crash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crash {
+    /// Text and place.
+    pub panic: Panic,
+    /// Hash of the backtrace; the full text lies in `logs/crash/<hash>.txt`.
+    pub backtrace: String,
+    /// The turn that was being worked on.
+    pub turn: Option<(TurnId, Attempt)>,
+}
+
+/// The end of one incarnation; sent exactly once for each.
+#[derive(Debug, Clone, actix::Message)]
+#[rtype(result = "()")]
+pub struct Down {
+    /// Who.
+    pub path: ActorPath,
+    /// Counts from 1 over the starts and restarts under this path's supervision.
+    pub incarnation: u64,
+    /// Why.
+    pub reason: ExitReason,
+    /// For crashes.
+    pub crash: Option<Crash>,
+    /// Whether the supervisor restarts it in place: then another incarnation follows.
+    pub restarts: bool,
+}
+
+/// What happened; the name in the log is the snake_case form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventName {
+    /// An actor began.
+    Started,
+    /// An incarnation ended for good; once per activation.
+    Exited,
+    /// An incarnation crashed and another begins; once per crash.
+    Restarted,
+    /// The supervisor stopped restarting.
+    GaveUp,
+    /// A session is held back.
+    Quarantined,
+    /// A quarantine ended.
+    Released,
+    /// A turn was given up and its user told.
+    DeadLettered,
+    /// A budget of the level above was used up.
+    Escalated,
+    /// A session was loaded.
+    Activated,
+    /// A session left memory.
+    Passivated,
+    /// A message or command was refused.
+    Refused,
+    /// A turn that a crash or a stop had cut runs again.
+    TurnRecovered,
+    /// A turn made no progress for its limit and was cancelled.
+    TurnStuck,
+    /// Recovery at boot is complete.
+    Recovered,
+    /// The journal cannot write; messages are refused.
+    JournalReadOnly,
+    /// The journal can write again.
+    JournalWritable,
+    /// A transcript file was damaged or changed by somebody else, and repaired.
+    ViewRepaired,
+    /// The gateway began to serve.
+    GatewayStarted,
+    /// The gateway stops in order.
+    GatewayStopping,
+    /// Configuration was refused.
+    ConfigRejected,
+}
+
+/// One event. Build with [`Event::new`] and set what applies.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Event {
+    /// UTC with microseconds; set by the log.
+    #[serde(default)]
+    pub ts: String,
+    /// `<boot>-<n>`; set by the log.
+    #[serde(default)]
+    pub id: String,
+    /// What happened.
+    pub event: EventName,
+    /// To whom.
+    pub path: ActorPath,
+    /// What sort of actor.
+    pub kind: Kind,
+    /// Ownership number or incarnation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// Session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionKey>,
+    /// Turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+    /// Attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
+    /// Sender's message id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<MessageId>,
+    /// Why, in one or a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The panic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub panic: Option<Panic>,
+    /// Backtrace hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backtrace: Option<String>,
+    /// Restarts within the window, this one included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts_in_window: Option<u32>,
+    /// How long the supervisor waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_ms: Option<u64>,
+    /// What was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// Messages in the mailbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mailbox: Option<u64>,
+    /// Waiting turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inbox: Option<u64>,
+    /// Id of the event that led to this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// What was lost: `nothing`, or what.
+    pub lost: String,
+}
+
+impl Event {
+    /// An event about `path` that lost nothing.
+    pub fn new(event: EventName, path: ActorPath, kind: Kind) -> Self {
+        Self {
+            ts: String::new(),
+            id: String::new(),
+            event,
+            path,
+            kind,
+            epoch: None,
+            session: None,
+            turn: None,
+            attempt: None,
+            message_id: None,
+            reason: None,
+            panic: None,
+            backtrace: None,
+            restarts_in_window: None,
+            backoff_ms: None,
+            verdict: None,
+            mailbox: None,
+            inbox: None,
+            cause: None,
+            lost: "nothing".to_owned(),
+        }
+    }
+}
+
+/// Where events go. Never blocks: the writer has a thread of its own.
+pub trait SupervisionLog: Send + Sync + 'static {
+    /// Records one event and returns its id, to be named as the `cause` of what follows.
+    fn record(&self, event: Event) -> String;
+}
+
+/// A node of the live tree.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TreeNode {
+    /// Path.
+    pub path: ActorPath,
+    /// Kind.
+    pub kind: Kind,
+    /// State word of that kind.
+    pub state: String,
+    /// Ownership number or incarnation.
+    pub epoch: u64,
+    /// Session key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionKey>,
+    /// Running turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+    /// Messages in the mailbox.
+    pub mailbox: u64,
+    /// Waiting turns.
+    pub inbox: u64,
+    /// Restarts so far.
+    pub restarts: u64,
+    /// Since when, ms since 1970.
+    pub since: u64,
+    /// Children.
+    pub children: Vec<TreeNode>,
+}

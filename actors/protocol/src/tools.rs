@@ -1,0 +1,58 @@
+//! What the tool front end (one per arbiter) is asked.
+//!
+//! | message | from | answer |
+//! |---|---|---|
+//! | [`RunTool`] | session | exactly one [`ToolFinished`] at `reply_to`, also after cancel, timeout or panic |
+//!
+//! The session has made `tool started` durable before it sends [`RunTool`].
+//! When [`ToolFinished`] arrives, no process of the call is left.
+
+use actix::Recipient;
+use domain::chat::{ToolCall, ToolResult};
+use domain::ids::SessionKey;
+use tokio_util::sync::CancellationToken;
+
+use crate::turn::Stamp;
+
+/// Runs one tool call.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub struct RunTool {
+    /// Who asks.
+    pub stamp: Stamp,
+    /// The session on whose behalf it runs.
+    pub key: SessionKey,
+    /// Name and arguments as the model wrote them; unknown names and bad arguments become error results.
+    pub call: ToolCall,
+    /// Ends the call and kills its process group.
+    pub cancel: CancellationToken,
+    /// Where the result goes.
+    pub reply_to: Recipient<ToolFinished>,
+}
+
+/// A tool call ended.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub struct ToolFinished {
+    /// Of the asker.
+    pub stamp: Stamp,
+    /// What the model will see.
+    pub result: ToolResult,
+    /// How it ended, for log and metrics.
+    pub end: ToolEnd,
+}
+
+/// How a tool call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ToolEnd {
+    /// It returned a result.
+    Ok,
+    /// It returned an error, or was refused.
+    Error,
+    /// Its deadline passed.
+    TimedOut,
+    /// It was cancelled.
+    Cancelled,
+    /// It panicked.
+    Panicked,
+}

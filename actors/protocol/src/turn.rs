@@ -1,0 +1,117 @@
+//! What a turn shows to the outside while it runs, and the stamp that ties late events to it.
+
+use std::sync::Arc;
+
+use domain::chat::Usage;
+use domain::ids::{Attempt, Epoch, SessionKey, ToolCallId, TurnId};
+
+/// Says which incarnation and which attempt an event belongs to. An event with another stamp than the running one is
+/// dropped and counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// Ownership number of the session at that time.
+    pub epoch: Epoch,
+    /// The turn.
+    pub turn: TurnId,
+    /// Its attempt.
+    pub attempt: Attempt,
+    /// Which model round of the attempt, from 1.
+    pub round: u32,
+}
+
+/// Where a reply goes. Stored with the message, so that it outlives a restart.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Route {
+    /// To whoever watches the chat; the transcript is the delivery.
+    Live,
+    /// To the one who asked and waits; the transcript is the delivery.
+    Reply,
+}
+
+/// One event of a turn. `seq` counts from 1 in each attempt; `(turn, attempt, seq)` is a cursor to resume from.
+#[derive(Debug, Clone)]
+pub struct TurnEvent {
+    /// Session.
+    pub key: SessionKey,
+    /// Turn.
+    pub turn: TurnId,
+    /// Attempt.
+    pub attempt: Attempt,
+    /// Place in the attempt.
+    pub seq: u64,
+    /// What happened.
+    pub what: TurnProgress,
+}
+
+/// What happened in a turn.
+#[derive(Debug, Clone)]
+pub enum TurnProgress {
+    /// It began; an attempt above the first means that an earlier one was cut.
+    Started,
+    /// A piece of visible text.
+    Delta(String),
+    /// A piece of reasoning.
+    Reasoning(String),
+    /// The model's message of this round is complete; `more` says whether tools run next.
+    StreamEnd {
+        /// The whole text of the round.
+        text: Arc<str>,
+        /// Whether the turn goes on.
+        more: bool,
+    },
+    /// A tool call began.
+    ToolStarted {
+        /// Call id.
+        call: ToolCallId,
+        /// Tool name.
+        name: String,
+        /// Arguments as JSON text.
+        arguments: String,
+    },
+    /// A tool call ended.
+    ToolEnded {
+        /// Call id.
+        call: ToolCallId,
+        /// Tool name.
+        name: String,
+        /// Whether it failed.
+        is_error: bool,
+    },
+    /// The one last event, sent when the end of the turn is durable.
+    Finished(Arc<Finished>),
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// The verdict.
+    pub result: TurnResult,
+    /// The final text: the answer, or the notice that the user is shown.
+    pub text: String,
+    /// Model name.
+    pub model: Arc<str>,
+    /// Sum over all model calls of the turn.
+    pub usage: Usage,
+    /// From accepted to finished.
+    pub latency_ms: u64,
+}
+
+/// The verdict over a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TurnResult {
+    /// Answered.
+    Done,
+    /// The model call failed; the text says why. The turn counts as answered.
+    Failed,
+    /// Given up after repeated crashes; kept as a dead letter.
+    DeadLettered,
+    /// Cancelled by the user or by the system.
+    Cancelled,
+}
+
+/// Where turn events go: the doors' hub. Called on an arbiter, so it never blocks; nobody watching is fine.
+pub trait TurnEvents: Send + Sync + 'static {
+    /// Passes one event on.
+    fn emit(&self, event: TurnEvent);
+}

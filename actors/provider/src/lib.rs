@@ -1,0 +1,1 @@
+//! Model calls: OpenAI-compatible servers and the built-in offline model.

@@ -1,0 +1,1 @@
+//! Finds, starts, watches, restarts, quarantines and passivates sessions.

@@ -1,0 +1,1 @@
+//! The session actor: one per conversation.

@@ -1,0 +1,3 @@
+//! The actor kernel: the only code that spawns actors.
+
+pub mod ports;

@@ -1,0 +1,131 @@
+//! The outside world, as traits: disk, clock, ids and blocking work.
+//! Actor crates do IO only through these, so a simulation can stand in for all of it and cut the power at any write.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+/// The four ports together, as every actor gets them. Cheap to clone.
+#[derive(Clone)]
+pub struct Ports {
+    /// Files.
+    pub disk: Arc<dyn Disk>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Fresh ids.
+    pub ids: Arc<dyn Ids>,
+    /// The bounded blocking pool.
+    pub offload: Arc<dyn Offload>,
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Open {
+    /// Existing, for reading.
+    Read,
+    /// Existing, for reading and writing.
+    Write,
+    /// For reading and writing, made (mode 0600) when missing.
+    Create,
+    /// For reading and writing, made (mode 0600); an existing one is an error.
+    CreateNew,
+}
+
+/// What is known of a path without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Length in bytes.
+    pub length: u64,
+    /// Whether it is a directory.
+    pub directory: bool,
+    /// Device, inode, modification and change time in nanoseconds: equal stamps mean an untouched file.
+    pub stamp: (u64, u64, i128, i128),
+}
+
+/// A file system. All calls block: never call them on an arbiter, use [`Offload`].
+/// Nothing is durable before `sync_data` (contents) or `sync_dir` (names) returned.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens one file.
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>>;
+    /// Makes a directory and its parents, mode 0700; an existing one is fine.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Names directly below `path`, sorted.
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
+    /// Length, kind and identity; `NotFound` when there is none.
+    fn stat(&self, path: &Path) -> io::Result<Stat>;
+    /// Moves a file over another name, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes one file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals below `path` durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Makes everything on the file system that holds `path` durable.
+    fn sync_fs(&self, path: &Path) -> io::Result<()>;
+
+    /// The whole file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let file = self.open(path, Open::Read)?;
+        let length = usize::try_from(file.length()?).map_err(io::Error::other)?;
+        let mut bytes = vec![0; length];
+        let got = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(got);
+        Ok(bytes)
+    }
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync {
+    /// Fills as much of `into` as the file has from `offset`; the number of bytes read is short only at the end.
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `bytes` at `offset`, growing the file when needed.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Cuts or extends (with zeros) the file.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+    /// Current length in bytes.
+    fn length(&self) -> io::Result<u64>;
+    /// Returns when the contents are on the device.
+    fn sync_data(&self) -> io::Result<()>;
+}
+
+/// Time. Pure code gets it as an argument.
+pub trait Clock: Send + Sync + 'static {
+    /// Since an arbitrary point; never goes backwards.
+    fn mono(&self) -> Duration;
+    /// Microseconds since 1970 UTC; may jump.
+    fn wall_us(&self) -> u64;
+
+    /// Milliseconds since 1970 UTC.
+    fn wall_ms(&self) -> u64 {
+        self.wall_us() / 1000
+    }
+}
+
+/// Randomness and ids; seeded in simulation.
+pub trait Ids: Send + Sync + 'static {
+    /// A time-ordered id.
+    fn uuid_v7(&self) -> Uuid;
+    /// 64 random bits.
+    fn random(&self) -> u64;
+}
+
+/// The bounded pool for work that blocks.
+pub trait Offload: Send + Sync + 'static {
+    /// Runs `job` elsewhere (in simulation: here, at once). A panic in it is caught and logged.
+    fn run(&self, job: Box<dyn FnOnce() + Send>);
+}
+
+/// Runs `job` on the blocking pool. The receiver fails only when the job panicked or the pool is gone.
+pub fn offload<T: Send + 'static>(
+    pool: &dyn Offload,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> tokio::sync::oneshot::Receiver<T> {
+    let (tx, rx) = tokio::sync::oneshot::channel();
+    pool.run(Box::new(move || {
+        // The asker may be gone; then nobody needs the answer.
+        let _ = tx.send(job());
+    }));
+    rx
+}

@@ -1,0 +1,14 @@
+//! Test doubles and test manners; only ever a dev-dependency.
+//!
+//! A test runs under a deadline that names what it waited for ([`deadline`]), talks to the actor under test through
+//! probes in place of its neighbors ([`probe`]), to a scripted model server in place of a provider ([`model`], or
+//! [`raw`] for answers no server should give), and in a directory of its own ([`workspace`]).
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod deadline;
+pub mod model;
+pub mod port;
+pub mod probe;
+pub mod raw;
+pub mod workspace;

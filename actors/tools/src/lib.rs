@@ -1,0 +1,1 @@
+//! Tool catalogue, policy, sandbox and built-in tools.

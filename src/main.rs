@@ -1,0 +1,2 @@
+//! Greenroom.
+fn main() {}
