@@ -1,1 +1,4 @@
 //! Greenroom.
+
+pub mod config;
+pub mod onboard;

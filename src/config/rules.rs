@@ -1,0 +1,176 @@
+//! Rules that span several keys. Pure.
+
+use std::net::IpAddr;
+
+use super::check::Place;
+use super::error::Warning;
+use super::key::camel;
+use super::schema::Config;
+
+/// A rule that is broken.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The key to blame, canonical.
+    pub path: &'static [&'static str],
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl Broken {
+    /// The key to blame.
+    pub fn place(&self) -> Place {
+        self.path.iter().fold(Place::default(), |place, step| place.child(step, &camel(step)))
+    }
+}
+
+/// Segments that the log needs at least: the four newest are never recycled, and copies need room.
+const SEGMENTS_MIN: u64 = 4;
+
+/// All broken rules.
+pub fn broken(config: &Config) -> Vec<Broken> {
+    let mut found = Vec::new();
+    let mut rule = |fine: bool, path: &'static [&'static str], what: &str| {
+        if !fine {
+            found.push(Broken { path, what: what.into() });
+        }
+    };
+    let (api, socket, gateway) = (&config.api, &config.channels.websocket, &config.gateway);
+    rule(
+        is_loopback(&api.host) || api.api_key.is_some(),
+        &["api", "host"],
+        "can be reached from other machines, which needs a key: set api.apiKey, or the host 127.0.0.1",
+    );
+    rule(
+        is_loopback(&gateway.host) || config.admin.token.is_some(),
+        &["gateway", "host"],
+        "can be reached from other machines, which needs a token: set admin.token, or the host 127.0.0.1",
+    );
+    let open = socket.enabled && !is_loopback(&socket.host);
+    rule(
+        !open || socket.token.is_some() || socket.token_issue_secret.is_some(),
+        &["channels", "websocket", "host"],
+        "can be reached from other machines, which needs a token: set channels.websocket.token or \
+         channels.websocket.tokenIssueSecret, or the host 127.0.0.1",
+    );
+    rule(
+        !open || socket.websocket_requires_token != Some(false),
+        &["channels", "websocket", "websocket_requires_token"],
+        "must not be false while channels.websocket.host can be reached from other machines",
+    );
+    rule(
+        !open || socket.token_issue_path.is_none() || socket.token_issue_secret.is_some(),
+        &["channels", "websocket", "token_issue_path"],
+        "hands out tokens to other machines: set channels.websocket.tokenIssueSecret too",
+    );
+    rule(socket.path.starts_with('/'), &["channels", "websocket", "path"], "must start with /");
+    let issue = socket.token_issue_path.as_deref();
+    rule(
+        issue.is_none_or(|path| path.starts_with('/') && path != socket.path),
+        &["channels", "websocket", "token_issue_path"],
+        "must start with / and differ from channels.websocket.path",
+    );
+    rule(
+        jiff::tz::TimeZone::get(&config.agents.defaults.timezone).is_ok(),
+        &["agents", "defaults", "timezone"],
+        "is no time zone known here; an IANA name like Europe/Berlin or UTC is expected",
+    );
+    rule(
+        config.journal.max_bytes / config.journal.segment_bytes >= SEGMENTS_MIN,
+        &["journal", "max_bytes"],
+        "must be at least four times journal.segmentBytes",
+    );
+    let supervision = &config.supervision;
+    rule(
+        supervision.backoff_base_ms <= supervision.backoff_cap_ms,
+        &["supervision", "backoff_base_ms"],
+        "must not exceed supervision.backoffCapMs",
+    );
+    rule(
+        supervision.quarantine_seconds <= supervision.quarantine_max_seconds,
+        &["supervision", "quarantine_seconds"],
+        "must not exceed supervision.quarantineMaxSeconds",
+    );
+    found.extend(same_port(config));
+    found
+}
+
+/// Settings that work but probably not as meant.
+pub fn doubtful(config: &Config) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let mut doubt = |doubtful: bool, path: &str, what: &'static str| {
+        if doubtful {
+            found.push(Warning::Doubtful { path: path.into(), what });
+        }
+    };
+    let defaults = &config.agents.defaults;
+    doubt(
+        defaults.max_tokens >= defaults.context_window_tokens,
+        "agents.defaults.contextWindowTokens",
+        "is not larger than agents.defaults.maxTokens, which leaves no room for the conversation",
+    );
+    let socket = &config.channels.websocket;
+    doubt(
+        socket.enabled && socket.requires_token() && socket.token.is_none() && socket.token_issue_secret.is_none(),
+        "channels.websocket.websocketRequiresToken",
+        "is true but neither token nor tokenIssueSecret is set, so nobody can connect",
+    );
+    doubt(
+        socket.enabled && socket.allow_from.is_empty(),
+        "channels.websocket.allowFrom",
+        "is empty, so nobody can connect",
+    );
+    found
+}
+
+/// Whether only this machine reaches the address. A name other than `localhost` may be anything.
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim().trim_start_matches('[').trim_end_matches(']');
+    bare.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+fn same_port(config: &Config) -> Option<Broken> {
+    let socket = &config.channels.websocket;
+    let mut doors = vec![
+        (["gateway", "port"].as_slice(), "gateway.port", config.gateway.port),
+        (["api", "port"].as_slice(), "api.port", config.api.port),
+    ];
+    if socket.enabled {
+        doors.push((["channels", "websocket", "port"].as_slice(), "channels.websocket.port", socket.port));
+    }
+    let pairs = doors.iter().enumerate().flat_map(|(at, one)| doors.iter().skip(at + 1).map(move |two| (one, two)));
+    pairs
+        .filter(|(one, two)| one.2 == two.2)
+        .map(|(one, two)| Broken { path: two.0, what: format!("is the same as {}; each door needs its own", one.1) })
+        .next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for (host, expect) in [
+            ("127.0.0.1", true),
+            ("127.8.9.1", true),
+            ("localhost", true),
+            ("::1", true),
+            ("[::1]", true),
+            ("::ffff:127.0.0.1", true),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("192.168.1.2", false),
+            ("localhost.example.org", false),
+            ("127.0.0.1.example.org", false),
+        ] {
+            assert_eq!(is_loopback(host), expect, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_break_no_rule() {
+        assert_eq!(broken(&Config::default()), []);
+        assert_eq!(doubtful(&Config::default()), []);
+    }
+}
