@@ -3,7 +3,15 @@
 //! **Invariant:** nothing here does IO, reads a clock, spawns or awaits; the same input gives the same output, byte for byte.
 
 pub mod body;
+pub mod budget;
 pub mod chat;
+pub mod history;
 pub mod ids;
+pub mod prompt;
 pub mod request;
+pub mod schema;
 pub mod script;
+pub mod stem;
+pub mod text;
+pub mod time;
+pub mod transcript;

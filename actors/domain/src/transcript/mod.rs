@@ -1,0 +1,251 @@
+//! Transcripts: the tree of entries that a session is, and its file form (JSON lines, version 3).
+//!
+//! [`read`] takes what a file holds, however damaged; [`write`] makes the lines that are appended; [`tree`] finds the
+//! path that is the conversation; [`record`] says what became of a turn.
+//! **Invariant:** nothing here changes or drops a line that exists. What is not understood is kept as
+//! [`EntryKind::Opaque`] and only looked through.
+
+mod read;
+mod record;
+mod tree;
+mod write;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::chat::{AssistantMessage, Content, ToolResult};
+use crate::ids::TurnId;
+
+pub use read::{RECENT_MAX, RecentMessage, read_lines, recent_ids};
+pub use record::{TurnRecord, turn_record};
+pub use write::{
+    API, HeaderFields, VERSION, assistant_line, custom_line, header_line, leaf_line, tool_result_line, user_line,
+};
+
+/// A session as its file tells it, or as it is built up in memory.
+#[derive(Debug, Clone, Default)]
+pub struct Transcript {
+    /// Line 1, if it is one.
+    pub header: Option<Header>,
+    /// What could not be read; the first [`Transcript::PROBLEMS_MAX`] of them.
+    pub problems: Vec<Problem>,
+    /// How many there were.
+    pub problems_total: usize,
+    entries: Vec<Entry>,
+    tree: tree::Tree,
+}
+
+/// The first line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Format version; a file without one is of version 1.
+    pub version: u64,
+    /// Session id, in whatever form its writer uses.
+    pub id: String,
+    /// When it was begun; 0 when the file does not say.
+    pub timestamp_ms: u64,
+    /// Working directory.
+    pub cwd: String,
+    /// File that it was forked from.
+    pub parent_session: Option<String>,
+    /// Session key, in files of ours.
+    pub session_key: Option<String>,
+}
+
+/// A line that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Line number, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: ProblemKind,
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// Not JSON; skipped.
+    NotJson,
+    /// The first record is no session header.
+    HeaderMissing,
+}
+
+/// One line of a transcript.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Unique in its file, unless damaged; empty for an opaque line without id.
+    pub id: Arc<str>,
+    /// The entry before it in its branch, by the rules for logical parents; `None` for a root.
+    pub parent: Option<Arc<str>>,
+    /// When it was written; 0 when the file does not say.
+    pub timestamp_ms: u64,
+    /// A side entry hangs off the conversation without being part of it.
+    pub side: bool,
+    /// What it says.
+    pub kind: EntryKind,
+}
+
+/// Where a new entry goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Its id.
+    pub id: Arc<str>,
+    /// [`Transcript::append_parent`] at that time.
+    pub parent: Option<Arc<str>>,
+    /// Not before the last entry's: see [`crate::time::later`].
+    pub timestamp_ms: u64,
+}
+
+/// What an entry says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EntryKind {
+    /// A person's message.
+    User(UserEntry),
+    /// A model's message.
+    Assistant(Box<AssistantEntry>),
+    /// A tool's answer.
+    ToolResult(ToolResultEntry),
+    /// Text that the model is shown as if a user had said it (custom messages, shell runs of other programs).
+    Shown(Vec<Content>),
+    /// Everything before it is replaced by a summary.
+    Compaction {
+        /// The summary.
+        summary: String,
+        /// The first entry before it that is still shown; `None` for none.
+        first_kept: Option<Arc<str>>,
+    },
+    /// What happened in a branch that was left.
+    BranchSummary(String),
+    /// The conversation begins anew after it.
+    Reset {
+        /// The first entry before it that is still shown; `None` for none.
+        first_kept: Option<Arc<str>>,
+    },
+    /// A node that the model is never shown (labels, names, model changes, custom data).
+    Silent,
+    /// A control row: not a node; says where the conversation stands.
+    Leaf {
+        /// The leaf; `None` is before the first entry.
+        target: Option<Arc<str>>,
+        /// Where appends go, if elsewhere.
+        append_parent: Option<Arc<str>>,
+        /// Whether it points at entries that exist.
+        valid: bool,
+    },
+    /// Anything else.
+    Opaque {
+        /// Where it lies in the bytes that were read.
+        bytes: Range<usize>,
+    },
+}
+
+/// A person's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserEntry {
+    /// What was said.
+    pub content: Vec<Content>,
+    /// Which turn it began; absent in files of others.
+    pub mark: Option<UserMark>,
+}
+
+/// Ties a user entry to the message that came through a door.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserMark {
+    /// Turn.
+    pub turn: TurnId,
+    /// `<source>:<message id>`.
+    pub idempotency_key: Arc<str>,
+    /// `body_hash` of the encoded body.
+    pub body_hash: u64,
+}
+
+/// A model's message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AssistantEntry {
+    /// The message.
+    pub message: AssistantMessage,
+    /// Which turn it belongs to; absent in files of others.
+    pub turn: Option<TurnId>,
+    /// Set on the last message of a turn.
+    pub end: Option<TurnClose>,
+    /// Shown to people only: never to the model, never taken for an answer (delivery mirrors of other programs).
+    pub transcript_only: bool,
+}
+
+/// A tool's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResultEntry {
+    /// The result.
+    pub result: ToolResult,
+    /// Which turn it belongs to; absent in files of others.
+    pub turn: Option<TurnId>,
+}
+
+/// How the turn ended whose last message this is: `message.turnEnd` in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnClose {
+    /// Answered.
+    Done,
+    /// The model call failed; the text says why.
+    Failed,
+    /// Given up; the text is the notice.
+    Dead,
+    /// Cancelled.
+    Cancelled,
+}
+
+// === impl Transcript ===
+
+impl Transcript {
+    /// How many problems are kept one by one.
+    pub const PROBLEMS_MAX: usize = 100;
+
+    /// All entries, in file order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Time of the latest entry, or of the header.
+    pub fn last_ms(&self) -> u64 {
+        let header_ms = self.header.as_ref().map_or(0, |header| header.timestamp_ms);
+        self.entries.iter().rev().map(|entry| entry.timestamp_ms).find(|ms| *ms > 0).unwrap_or(0).max(header_ms)
+    }
+
+    fn problem(&mut self, line: usize, what: ProblemKind) {
+        self.problems_total += 1;
+        if self.problems.len() < Self::PROBLEMS_MAX {
+            self.problems.push(Problem { line, what });
+        }
+    }
+}
+
+impl Entry {
+    /// An entry of ours, as its line says it.
+    pub fn new(head: Head, kind: EntryKind) -> Self {
+        Self { id: head.id, parent: head.parent, timestamp_ms: head.timestamp_ms, side: false, kind }
+    }
+
+    /// The turn that it belongs to.
+    pub fn turn(&self) -> Option<TurnId> {
+        match &self.kind {
+            EntryKind::User(user) => user.mark.as_ref().map(|mark| mark.turn),
+            EntryKind::Assistant(assistant) => assistant.turn,
+            EntryKind::ToolResult(result) => result.turn,
+            EntryKind::Shown(_)
+            | EntryKind::Compaction { .. }
+            | EntryKind::BranchSummary(_)
+            | EntryKind::Reset { .. }
+            | EntryKind::Silent
+            | EntryKind::Leaf { .. }
+            | EntryKind::Opaque { .. } => None,
+        }
+    }
+
+    /// Whether it is a node of the tree.
+    pub fn is_node(&self) -> bool {
+        !matches!(self.kind, EntryKind::Leaf { .. } | EntryKind::Opaque { .. })
+    }
+}

@@ -1,0 +1,333 @@
+//! The lines that are appended to a transcript file. No line end: the file's writer adds it.
+//!
+//! `{"type":"message","id":"00000000000000a1","parentId":null,"timestamp":"2026-11-29T20:53:29.123Z","message":{"role":
+//! "user","content":[{"type":"text","text":"hi"}],"timestamp":1795985609123,"idempotencyKey":"ws:m1","turnId":"0199...",
+//! "bodyHash":"00f1..."}}`
+
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde_json::Value;
+
+use super::{AssistantEntry, Head, ToolResultEntry, TurnClose, UserEntry};
+use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, Usage};
+use crate::ids::{SessionId, SessionKey, TurnId};
+use crate::time;
+
+/// The file format's version.
+pub const VERSION: u64 = 3;
+
+/// What an assistant entry's `api` says: the family of the wire format.
+pub const API: &str = "openai-completions";
+
+/// What the header line says.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderFields<'a> {
+    /// Session id.
+    pub session: SessionId,
+    /// Session key.
+    pub key: &'a SessionKey,
+    /// When it begins.
+    pub timestamp_ms: u64,
+    /// The workspace.
+    pub cwd: &'a str,
+}
+
+/// Line 1.
+pub fn header_line(header: &HeaderFields<'_>) -> String {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Line<'a> {
+        r#type: &'a str,
+        version: u64,
+        id: SessionId,
+        timestamp: Iso,
+        cwd: &'a str,
+        session_key: &'a SessionKey,
+    }
+    json(&Line {
+        r#type: "session",
+        version: VERSION,
+        id: header.session,
+        timestamp: Iso(header.timestamp_ms),
+        cwd: header.cwd,
+        session_key: header.key,
+    })
+}
+
+/// A person's message.
+pub fn user_line(head: &Head, user: &UserEntry) -> String {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Message<'a> {
+        role: &'a str,
+        content: Blocks<'a>,
+        timestamp: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        idempotency_key: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        turn_id: Option<TurnId>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        body_hash: Option<Hash>,
+    }
+    let mark = user.mark.as_ref();
+    message_line(
+        head,
+        &Message {
+            role: "user",
+            content: Blocks(&user.content),
+            timestamp: head.timestamp_ms,
+            idempotency_key: mark.map(|mark| &*mark.idempotency_key),
+            turn_id: mark.map(|mark| mark.turn),
+            body_hash: mark.map(|mark| Hash(mark.body_hash)),
+        },
+    )
+}
+
+/// A model's message, or the notice that ends a turn without one.
+pub fn assistant_line(head: &Head, assistant: &AssistantEntry) -> String {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Message<'a> {
+        role: &'a str,
+        content: AssistantBlocks<'a>,
+        api: &'a str,
+        provider: &'a str,
+        model: &'a str,
+        usage: UsageFields,
+        stop_reason: StopReason,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error_message: Option<&'a str>,
+        timestamp: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        turn_id: Option<TurnId>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        turn_end: Option<TurnClose>,
+    }
+    let message = &assistant.message;
+    message_line(
+        head,
+        &Message {
+            role: "assistant",
+            content: AssistantBlocks(message),
+            api: API,
+            provider: &message.provider,
+            model: &message.model,
+            usage: UsageFields::from(message.usage),
+            stop_reason: message.stop,
+            error_message: message.error.as_deref(),
+            timestamp: head.timestamp_ms,
+            turn_id: assistant.turn,
+            turn_end: assistant.end,
+        },
+    )
+}
+
+/// A tool's answer.
+pub fn tool_result_line(head: &Head, entry: &ToolResultEntry) -> String {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Message<'a> {
+        role: &'a str,
+        tool_call_id: &'a str,
+        tool_name: &'a str,
+        content: Blocks<'a>,
+        is_error: bool,
+        timestamp: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        turn_id: Option<TurnId>,
+    }
+    let result = &entry.result;
+    message_line(
+        head,
+        &Message {
+            role: "toolResult",
+            tool_call_id: &result.call.0,
+            tool_name: &result.name,
+            content: Blocks(&result.content),
+            is_error: result.is_error,
+            timestamp: head.timestamp_ms,
+            turn_id: entry.turn,
+        },
+    )
+}
+
+/// Data that the model is never shown.
+pub fn custom_line(head: &Head, custom_type: &str, data: &Value) -> String {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Line<'a> {
+        r#type: &'a str,
+        custom_type: &'a str,
+        data: &'a Value,
+        id: &'a str,
+        parent_id: Option<&'a str>,
+        timestamp: Iso,
+    }
+    json(&Line {
+        r#type: "custom",
+        custom_type,
+        data,
+        id: &head.id,
+        parent_id: head.parent.as_deref(),
+        timestamp: Iso(head.timestamp_ms),
+    })
+}
+
+/// A control row: the conversation stands at `target`; appends go to `append_parent`, if that is elsewhere.
+pub fn leaf_line(head: &Head, target: Option<&str>, append_parent: Option<&str>) -> String {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Line<'a> {
+        r#type: &'a str,
+        id: &'a str,
+        parent_id: Option<&'a str>,
+        timestamp: Iso,
+        target_id: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        append_parent_id: Option<&'a str>,
+    }
+    json(&Line {
+        r#type: "leaf",
+        id: &head.id,
+        parent_id: head.parent.as_deref(),
+        timestamp: Iso(head.timestamp_ms),
+        target_id: target,
+        append_parent_id: append_parent,
+    })
+}
+
+fn message_line<M: Serialize>(head: &Head, message: &M) -> String {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Line<'a, M> {
+        r#type: &'a str,
+        id: &'a str,
+        parent_id: Option<&'a str>,
+        timestamp: Iso,
+        message: &'a M,
+    }
+    json(&Line {
+        r#type: "message",
+        id: &head.id,
+        parent_id: head.parent.as_deref(),
+        timestamp: Iso(head.timestamp_ms),
+        message,
+    })
+}
+
+fn json<T: Serialize>(line: &T) -> String {
+    serde_json::to_string(line).expect("lines have only string keys, so they always serialise")
+}
+
+struct Iso(u64);
+
+impl Serialize for Iso {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&time::iso_ms(self.0))
+    }
+}
+
+struct Hash(u64);
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{:016x}", self.0))
+    }
+}
+
+struct Blocks<'a>(&'a [Content]);
+
+impl Serialize for Blocks<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Serialize)]
+        #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+        enum Block<'a> {
+            Text { text: &'a str },
+            Image { data: &'a str, mime_type: &'a str },
+        }
+        to.collect_seq(self.0.iter().map(|piece| match piece {
+            Content::Text { text } => Block::Text { text },
+            Content::Image { data, mime } => Block::Image { data, mime_type: mime },
+        }))
+    }
+}
+
+struct AssistantBlocks<'a>(&'a AssistantMessage);
+
+impl Serialize for AssistantBlocks<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Serialize)]
+        #[serde(tag = "type", rename_all = "camelCase")]
+        enum Block<'a> {
+            Thinking { thinking: &'a str },
+            Text { text: &'a str },
+        }
+        let message = self.0;
+        let mut blocks = to.serialize_seq(None)?;
+        if let Some(thinking) = &message.reasoning {
+            blocks.serialize_element(&Block::Thinking { thinking })?;
+        }
+        if !message.text.is_empty() {
+            blocks.serialize_element(&Block::Text { text: &message.text })?;
+        }
+        for call in &message.calls {
+            blocks.serialize_element(&CallBlock(call))?;
+        }
+        blocks.end()
+    }
+}
+
+/// A `toolCall` block. Its arguments must be an object, so text that is none goes into fields of our own.
+struct CallBlock<'a>(&'a ToolCall);
+
+impl Serialize for CallBlock<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut block = to.serialize_map(None)?;
+        block.serialize_entry("type", "toolCall")?;
+        block.serialize_entry("id", &self.0.id)?;
+        block.serialize_entry("name", &self.0.name)?;
+        match &self.0.arguments {
+            Arguments::Object(arguments) => block.serialize_entry("arguments", arguments)?,
+            Arguments::Malformed { text, problem } => {
+                block.serialize_entry("arguments", &serde_json::Map::new())?;
+                block.serialize_entry("argumentsText", text)?;
+                block.serialize_entry("argumentsProblem", problem)?;
+            }
+        }
+        block.end()
+    }
+}
+
+/// The file counts cached prompt tokens apart from the others.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UsageFields {
+    input: u64,
+    output: u64,
+    cache_read: u64,
+    cache_write: u64,
+    total_tokens: u64,
+    cost: Cost,
+}
+
+#[derive(serde::Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Cost {
+    input: u64,
+    output: u64,
+    cache_read: u64,
+    cache_write: u64,
+    total: u64,
+}
+
+impl From<Usage> for UsageFields {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input: usage.input_tokens.saturating_sub(usage.cached_tokens),
+            output: usage.output_tokens,
+            cache_read: usage.cached_tokens,
+            cache_write: 0,
+            total_tokens: usage.input_tokens.saturating_add(usage.output_tokens),
+            cost: Cost::default(),
+        }
+    }
+}
