@@ -155,3 +155,81 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     beside.persist_noclobber(path).map_err(|failed| failed.error)?;
     fs::File::open(directory)?.sync_all()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::config::{Config, ProviderChoice, load};
+
+    fn request(home: &Path) -> LoadRequest {
+        let env = [("GREENROOM_HOME".to_string(), home.to_str().unwrap().to_string())].into();
+        LoadRequest { config: None, workspace: None, env }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_first_run_makes_everything_and_the_result_loads_clean() {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("deep/home");
+        let report = onboard(&request(&home)).unwrap();
+        assert_eq!(report.kept, [] as [PathBuf; 0]);
+        for name in
+            ["config.json", "workspace/AGENTS.md", "workspace/SOUL.md", "workspace/USER.md", "workspace/TOOLS.md"]
+        {
+            assert!(report.created.contains(&home.join(name)) && home.join(name).is_file(), "{name}");
+        }
+        for name in ["workspace/memory", "workspace/skills", "workspace/sessions"] {
+            assert!(report.created.contains(&home.join(name)) && home.join(name).is_dir(), "{name}");
+        }
+        assert_eq!((mode(&home), mode(&home.join("config.json"))), (0o700, 0o600));
+        let loaded = load(&request(&home)).unwrap();
+        assert_eq!(loaded.warnings, []);
+        assert!(matches!(loaded.provider(&Default::default()), Ok(ProviderChoice::Offline { .. })));
+        let defaults = Config::default();
+        assert_eq!((loaded.config.api, loaded.config.gateway), (defaults.api, defaults.gateway));
+        assert_eq!(loaded.config.channels, defaults.channels);
+    }
+
+    #[test]
+    fn nothing_is_overwritten_and_a_second_run_only_fills_gaps() {
+        let home = tempfile::tempdir().unwrap();
+        let (config, soul) = (home.path().join("config.json"), home.path().join("garden/SOUL.md"));
+        fs::write(&config, r#"{"agents":{"defaults":{"workspace":"garden"}}}"#).unwrap();
+        fs::create_dir(home.path().join("garden")).unwrap();
+        fs::write(&soul, "mine").unwrap();
+        let report = onboard(&request(home.path())).unwrap();
+        assert!(report.kept.contains(&config) && report.kept.contains(&soul));
+        assert_eq!(fs::read_to_string(&soul).unwrap(), "mine");
+        assert!(fs::read_to_string(&config).unwrap().contains("garden"));
+        fs::remove_file(home.path().join("garden/USER.md")).unwrap();
+        let again = onboard(&request(home.path())).unwrap();
+        assert_eq!(again.created, [home.path().join("garden/USER.md")]);
+    }
+
+    #[test]
+    fn a_given_workspace_is_remembered() {
+        let root = tempfile::tempdir().unwrap();
+        let mut request = request(&root.path().join("home"));
+        request.workspace = Some(root.path().join("elsewhere"));
+        onboard(&request).unwrap();
+        request.workspace = None;
+        assert_eq!(load(&request).unwrap().paths.workspace, root.path().join("elsewhere"));
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_made_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        fs::write(&file, "").unwrap();
+        let said = onboard(&request(&file)).unwrap_err().to_string();
+        assert!(said.starts_with(&file.display().to_string()), "{said}");
+        fs::write(root.path().join("config.json"), "{").unwrap();
+        assert!(matches!(onboard(&request(root.path())), Err(OnboardError::Config(ConfigError::Syntax { .. }))));
+        assert!(!root.path().join("workspace").exists(), "nothing is made beside a broken configuration");
+    }
+}

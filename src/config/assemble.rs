@@ -92,13 +92,11 @@ impl Source<'_> {
             });
             return Err(ConfigError::Invalid(problems.collect()));
         }
-        match root {
-            Value::Object(object) => Ok(object),
-            other => {
-                let what = format!("the top level must be an object, found {}", check::found(&other));
-                Err(ConfigError::Invalid(vec![self.problem(Place::default(), what)]))
-            }
+        if let Value::Object(object) = root {
+            return Ok(object);
         }
+        let what = format!("the top level must be an object, found {}", check::found(&root));
+        Err(ConfigError::Invalid(vec![self.problem(Place::default(), what)]))
     }
 }
 

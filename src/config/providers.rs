@@ -1,8 +1,8 @@
 //! Which model provider answers: the table of known ones and the choice among them.
 //!
 //! **Source:** the provider registry and matching order of nanobot 0.3.5. Pure: the environment is an argument.
-//! Unlike there, a provider that is named (by `agents.defaults.provider` or an entry under `providers`) may take its
-//! key from its usual environment variable; a variable alone never selects a provider.
+//! Unlike there, the provider that `agents.defaults.provider` names may take its key from its usual environment
+//! variable. Such a variable never selects a provider: a shell that happens to hold one must not send chats anywhere.
 
 use std::collections::BTreeMap;
 
@@ -174,15 +174,19 @@ fn hint(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }
 
+/// What the user is told when nothing is configured.
+const NOTHING_CONFIGURED: &str = "no model provider is configured; set providers.<name>.apiKey, or \
+                                  agents.defaults.provider together with the key's environment variable";
+
 /// Chooses who answers. `env` is the process environment.
 pub fn choose_provider(config: &Config, env: &BTreeMap<String, String>) -> Result<ProviderChoice, ProviderError> {
     let defaults = &config.agents.defaults;
     let asked = canonical(&defaults.provider);
     match asked.as_str() {
         "offline" => Ok(ProviderChoice::Offline { why: "agents.defaults.provider is offline".into() }),
-        "auto" => match automatic(config, env) {
+        "auto" => match automatic(config) {
             Some(name) => settings(config, env, name),
-            None => Ok(ProviderChoice::Offline { why: "no model provider is configured".into() }),
+            None => Ok(ProviderChoice::Offline { why: NOTHING_CONFIGURED.into() }),
         },
         name if known(name).is_some() || config.providers.contains_key(name) => settings(config, env, name),
         name => {
@@ -215,23 +219,22 @@ fn has_base(config: &Config, name: &str) -> bool {
     config.providers.get(name).is_some_and(|entry| entry.api_base.is_some())
 }
 
-/// Whether a known provider has what it needs, by entries of the file alone.
-fn usable(config: &Config, env: &BTreeMap<String, String>, row: &Known) -> bool {
-    config.providers.contains_key(row.name)
-        && match row.access {
-            Access::Gateway | Access::Direct | Access::Unsupported => key(config, env, row.name).is_some(),
-            Access::Local => true,
-            Access::Custom => has_base(config, row.name),
+/// Whether a known provider has what it needs in the configuration.
+fn usable(config: &Config, row: &Known) -> bool {
+    match row.access {
+        Access::Gateway | Access::Direct | Access::Unsupported => {
+            config.providers.get(row.name).is_some_and(|entry| entry.api_key.is_some())
         }
+        Access::Local | Access::Custom => has_base(config, row.name),
+    }
 }
 
 /// Matching order: prefix of the model, keyword in the model, local provider, any with a key, any custom one.
-fn automatic<'a>(config: &'a Config, env: &BTreeMap<String, String>) -> Option<&'a str> {
+fn automatic(config: &Config) -> Option<&str> {
     let model = config.agents.defaults.model.to_lowercase();
     let prefix = model.split_once('/').map(|(prefix, _)| canonical(prefix));
-    let row_named = |name: &str| KNOWN.iter().find(|row| row.name == name && usable(config, env, row));
     if let Some(prefix) = &prefix {
-        if let Some(row) = row_named(prefix) {
+        if let Some(row) = known(prefix).filter(|row| usable(config, row)) {
             return Some(row.name);
         }
         if let Some((name, _)) = custom(config).find(|(name, _)| *name == prefix) {
@@ -239,16 +242,12 @@ fn automatic<'a>(config: &'a Config, env: &BTreeMap<String, String>) -> Option<&
         }
     }
     let foreign = prefix.as_deref().is_some_and(|prefix| known(prefix).is_some());
-    let by_keyword = KNOWN.iter().find(|row| {
-        let local = row.access == Access::Local;
-        let named = model.contains(row.name) || row.keywords.iter().any(|word| model.contains(word));
-        named && usable(config, env, row) && (!local || (has_base(config, row.name) && !foreign))
-    });
-    let first = |accept: fn(&Known) -> bool| KNOWN.iter().find(|row| accept(row) && usable(config, env, row));
-    by_keyword
-        .or_else(|| first(|row| row.access == Access::Local).filter(|row| has_base(config, row.name)))
-        .or_else(|| first(|row| matches!(row.access, Access::Gateway | Access::Direct | Access::Unsupported)))
-        .or_else(|| first(|row| matches!(row.access, Access::Local | Access::Custom)))
+    let first = |accept: &dyn Fn(&Known) -> bool| KNOWN.iter().find(|row| usable(config, row) && accept(row));
+    let keyword = |row: &Known| model.contains(row.name) || row.keywords.iter().any(|word| model.contains(word));
+    first(&|row| keyword(row) && !(foreign && row.access == Access::Local))
+        .or_else(|| first(&|row| row.access == Access::Local))
+        .or_else(|| first(&|row| row.access != Access::Custom))
+        .or_else(|| first(&|_| true))
         .map(|row| row.name)
         .or_else(|| custom(config).find(|(_, entry)| entry.api_base.is_some()).map(|(name, _)| name.as_str()))
 }

@@ -361,31 +361,33 @@ mod tests {
 
     use super::*;
 
-    /// A legal value of this kind.
-    fn sample(kind: &Kind) -> Value {
+    /// A legal value of this kind, from the low or the high end of its range.
+    fn sample(kind: &Kind, high: bool) -> Value {
         match kind {
             Kind::Flag => json!(true),
-            Kind::Whole(low, _) => json!(low),
-            Kind::Number(low, _) => json!(low),
+            Kind::Whole(low, top) => json!(if high { top } else { low }),
+            Kind::Number(low, top) => json!(if high { top } else { low }),
             Kind::Text | Kind::OptionalText | Kind::Secret => json!("x"),
             Kind::Choice(words) => json!(words[0]),
             Kind::TextList => json!(["x"]),
             Kind::TextMap => json!({ "X-Name": "x" }),
             Kind::FreeObject => json!({ "any": [1, { "thing": null }] }),
-            Kind::Section(section) => full(section),
-            Kind::Named(section) => json!({ "some_name": full(section) }),
+            Kind::Section(section) => full(section, high),
+            Kind::Named(section) => json!({ "some_name": full(section, high) }),
         }
     }
 
-    fn full(section: &Section) -> Value {
-        Value::Object(section.keys.iter().map(|key| (key.name.to_string(), sample(&key.kind))).collect())
+    fn full(section: &Section, high: bool) -> Value {
+        Value::Object(section.keys.iter().map(|key| (key.name.to_string(), sample(&key.kind, high))).collect())
     }
 
     #[test]
     fn every_key_of_the_table_reaches_its_field_and_every_word_of_a_choice_is_one() {
-        let wanted = full(Config::SECTION);
-        let config: Config = serde_json::from_value(wanted.clone()).unwrap();
-        assert_eq!(serde_json::to_value(&config).unwrap(), wanted);
+        for high in [false, true] {
+            let wanted = full(Config::SECTION, high);
+            let config: Config = serde_json::from_value(wanted.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&config).unwrap(), wanted);
+        }
         for word in ["auto", "bwrap", "off", ""] {
             assert!(serde_json::from_value::<Sandbox>(json!(word)).is_ok(), "{word}");
         }

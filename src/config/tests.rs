@@ -1,1 +1,441 @@
+use std::fs;
 
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::assemble::{Assembled, assemble};
+use super::*;
+
+const FILE: &str = "/d/config.json";
+
+fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+fn given(text: &str, variables: &[(&str, &str)]) -> Result<Assembled, ConfigError> {
+    assemble(FILE.as_ref(), Some(text), &env(variables))
+}
+
+fn accepted(text: &str, variables: &[(&str, &str)]) -> Config {
+    given(text, variables).unwrap().config
+}
+
+fn refused(text: &str, variables: &[(&str, &str)]) -> String {
+    given(text, variables).unwrap_err().to_string()
+}
+
+fn warned(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    given(text, variables).unwrap().warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn no_file_and_an_empty_object_mean_the_defaults() {
+    assert_eq!(assemble(FILE.as_ref(), None, &env(&[])).unwrap().config, Config::default());
+    assert_eq!(accepted("{}", &[]), Config::default());
+    assert_eq!(accepted(r#"{"agents": null, "api": {"port": null, "apiKey": ""}}"#, &[]), Config::default());
+}
+
+#[test]
+fn values_arrive_in_their_fields() {
+    let config = accepted(
+        r#"{
+            "agents": {"defaults": {"max_tokens": 77, "botName": "Beet", "temperature": 0, "timezone": "Europe/Berlin"}},
+            "providers": {"lmStudio": {"apiBase": "http://x", "extraHeaders": {"X-Camel_snake": "v"}, "extraBody": {"topK": {"aB": 1}}}},
+            "channels": {"websocket": {"allowFrom": "me", "tokenTtlS": "30", "streaming": "false", "allowedOrigins": ["https://a"]}},
+            "api": {"port": 9000.0, "timeout": 5, "apiKey": "k"},
+            "tools": {"exec": {"sandbox": "", "timeout": 0}, "restrictToWorkspace": false},
+            "runtime": {"arbiters": 2, "durability": "os"},
+            "supervision": {"poisonAttempts": 4}
+        }"#,
+        &[],
+    );
+    let defaults = &config.agents.defaults;
+    assert_eq!((defaults.max_tokens, defaults.bot_name.as_str(), defaults.temperature), (77, "Beet", 0.0));
+    let provider = &config.providers["lm_studio"];
+    assert_eq!(provider.extra_headers["X-Camel_snake"].expose(), "v");
+    assert_eq!(Value::Object(provider.extra_body.clone()), json!({ "topK": { "aB": 1 } }));
+    let socket = &config.channels.websocket;
+    assert_eq!(
+        (socket.allow_from.as_slice(), socket.token_ttl_s, socket.streaming),
+        (["me".to_string()].as_slice(), 30, false)
+    );
+    assert_eq!((config.api.port, config.api.timeout), (9000, 5.0));
+    assert_eq!((config.tools.exec.sandbox, config.tools.restrict_to_workspace), (Sandbox::Auto, false));
+    assert_eq!((config.runtime.arbiters, config.runtime.durability), (Some(2), Durability::Os));
+    assert_eq!(config.supervision.poison_attempts, 4);
+    assert!(!format!("{config:?}").contains("\"k\""), "secrets do not print");
+}
+
+/// Files, and what is said about each.
+const WRONG: &[(&str, &str)] = &[
+    ("", "/d/config.json: is empty"),
+    (" \n", "/d/config.json: is empty"),
+    ("{\"agents\": {\"defaults\": {\"model\": \"x\",}}}", "/d/config.json:1:39: invalid JSON: trailing comma"),
+    ("{\n  \"ü\": 1,\n  \"a\": yes\n}", "/d/config.json:3:8: invalid JSON"),
+    ("{} x", "/d/config.json:1:4: invalid JSON: trailing characters"),
+    ("[1, 2]", "/d/config.json:1:1: the top level must be an object, found a list"),
+    ("null", "the top level must be an object, found null"),
+    (
+        "{\n \"api\": {\"port\": \"abc\"}}",
+        "/d/config.json:2:18: api.port must be a whole number from 1 to 65535, found text",
+    ),
+    ("{\"api\": {\"port\": 0}}", "/d/config.json:1:18: api.port must be a whole number from 1 to 65535"),
+    ("{\"api\": {\"port\": 65536}}", "api.port must be a whole number from 1 to 65535"),
+    ("{\"api\": {\"port\": -1}}", "api.port must be a whole number from 1 to 65535"),
+    ("{\"api\": {\"port\": 1.5}}", "api.port must be a whole number from 1 to 65535"),
+    ("{\"api\": {\"port\": true}}", "api.port must be a whole number from 1 to 65535, found true or false"),
+    ("{\"api\": 5}", "/d/config.json:1:9: api must be an object, found a number"),
+    ("{\"api\": {\"host\": \" \"}}", "api.host must not be empty"),
+    ("{\"api\": {\"host\": 1}}", "api.host must be text, found a number"),
+    ("{\"agents\": {\"defaults\": {\"temperature\": 3}}}", "agents.defaults.temperature must be a number from 0 to 2"),
+    (
+        "{\"channels\": {\"websocket\": {\"allowFrom\": [\"a\", 7]}}}",
+        "channels.websocket.allowFrom must be a list of texts; item 2 is a number",
+    ),
+    (
+        "{\"channels\": {\"websocket\": {\"enabled\": 1}}}",
+        "channels.websocket.enabled must be true or false, found a number",
+    ),
+    ("{\"tools\": {\"exec\": {\"sandbox\": \"docker\"}}}", "tools.exec.sandbox must be one of auto, bwrap, off"),
+    ("{\"providers\": {\"x\": \"key\"}}", "/d/config.json:1:21: providers.x must be an object, found text"),
+    (
+        "{\"providers\": {\"x\": {\"extraHeaders\": {\"A\": 1}}}}",
+        "providers.x.extraHeaders must be an object whose values are all texts",
+    ),
+    (
+        "{\"agents\": {\"defaults\": {\"maxTokens\": 10, \"max_tokens\": 20}}}",
+        "agents.defaults.maxTokens is given twice, as maxTokens and as max_tokens",
+    ),
+    ("{\"providers\": {\"lmStudio\": {}, \"lm-studio\": {}}}", "is given twice, as lmStudio and as lm-studio"),
+    (
+        "{\"tools\": {\"exec\": {\"restrictToWorkspace\": \"so\"}}}",
+        "tools.exec.restrictToWorkspace must be true or false, found text",
+    ),
+    (
+        "{\"agents\": {\"defaults\": {\n\"timezone\": \"Mars/Olympus\"}}}",
+        "/d/config.json:2:13: agents.defaults.timezone is no time zone known here",
+    ),
+    (
+        "{\"api\": {\"host\": \"0.0.0.0\"}}",
+        "/d/config.json:1:18: api.host can be reached from other machines, which needs a key: set api.apiKey",
+    ),
+    ("{\"api\": {\"host\": \"::\", \"apiKey\": \" \"}}", "set api.apiKey"),
+    ("{\"gateway\": {\"host\": \"10.1.2.3\"}}", "set admin.token"),
+    (
+        "{\"channels\": {\"websocket\": {\"host\": \"example.org\"}}}",
+        "set channels.websocket.token or channels.websocket.tokenIssueSecret",
+    ),
+    (
+        "{\"channels\": {\"websocket\": {\"host\": \"0.0.0.0\", \"token\": \"t\", \"websocketRequiresToken\": false}}}",
+        "channels.websocket.websocketRequiresToken must not be false",
+    ),
+    (
+        "{\"channels\": {\"websocket\": {\"host\": \"0.0.0.0\", \"token\": \"t\", \"tokenIssuePath\": \"/t\"}}}",
+        "set channels.websocket.tokenIssueSecret too",
+    ),
+    ("{\"channels\": {\"websocket\": {\"path\": \"ws\"}}}", "channels.websocket.path must start with /"),
+    ("{\"api\": {\"port\": 8765}}", "channels.websocket.port is the same as api.port"),
+    (
+        "{\"journal\": {\"maxBytes\": 268435456, \"segmentBytes\": 1073741824}}",
+        "journal.maxBytes must be at least four times",
+    ),
+    ("{\"supervision\": {\"backoffBaseMs\": 60000}}", "supervision.backoffBaseMs must not exceed"),
+];
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    for (text, expect) in WRONG {
+        let said = refused(text, &[]);
+        assert!(said.contains(expect), "{text}\n  {said}\n  {expect}");
+    }
+}
+
+#[test]
+fn all_wrong_settings_are_listed_at_once() {
+    let said = refused(
+        r#"{"api": {"port": "abc"}, "agents": {"defaults": {"maxTokens": []}}}"#,
+        &[("GREENROOM_GATEWAY__PORT", "x")],
+    );
+    assert!(said.starts_with("3 settings cannot be used:\n"), "{said}");
+    for part in ["api.port", "agents.defaults.maxTokens", "environment variable GREENROOM_GATEWAY__PORT: gateway.port"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn unknown_and_unused_keys_are_warnings() {
+    assert_eq!(warned(r#"{"colour": "green"}"#, &[]), ["/d/config.json:1:12: unknown key colour is ignored"]);
+    assert_eq!(
+        warned(r#"{"agents": {"defaults": {"max_tokns": 5}}, "gatway": {}}"#, &[]),
+        [
+            "/d/config.json:1:39: unknown key agents.defaults.max_tokns is ignored; did you mean maxTokens?",
+            "/d/config.json:1:54: unknown key gatway is ignored; did you mean gateway?",
+        ]
+    );
+    assert_eq!(
+        warned(
+            r#"{"modelPresets": {}, "channels": {"telegram": {"enabled": true}, "sendProgress": true, "newchat": {}}}"#,
+            &[]
+        ),
+        [
+            "/d/config.json:1:99: unknown key channels.newchat is ignored",
+            "/d/config.json: not used by this version, in the top level: modelPresets",
+            "/d/config.json: not used by this version, in channels: telegram, sendProgress",
+        ]
+    );
+    let pasted = format!(r#"{{"{}": 1, "a\nb": 1}}"#, "sk".repeat(40));
+    assert!(
+        warned(&pasted, &[]).iter().all(|said| said.ends_with("unknown key … is ignored")),
+        "{:?}",
+        warned(&pasted, &[])
+    );
+    assert_eq!(
+        warned(r#"{"channels": {"websocket": {"websocketRequiresToken": true}}}"#, &[]),
+        [
+            "channels.websocket.websocketRequiresToken is true but neither token nor tokenIssueSecret is set, so nobody can connect"
+        ]
+    );
+}
+
+#[test]
+fn an_old_place_counts_until_the_new_one_is_used() {
+    assert!(!accepted(r#"{"tools": {"exec": {"restrictToWorkspace": false}}}"#, &[]).tools.restrict_to_workspace);
+    for text in [
+        r#"{"tools": {"restrictToWorkspace": true, "exec": {"restrictToWorkspace": false}}}"#,
+        r#"{"tools": {"exec": {"restrict_to_workspace": false}, "restrict_to_workspace": true}}"#,
+    ] {
+        assert!(accepted(text, &[]).tools.restrict_to_workspace, "{text}");
+    }
+}
+
+#[test]
+fn placeholders_are_filled_and_all_missing_ones_are_named() {
+    let text = r#"{"providers": {"x": {"apiKey": "a-${T}-${T}", "extraHeaders": {"H": "${T}"}}}, "api": {"port": "${PORT}"},
+        "agents": {"defaults": {"botName": "$T ${ ${1} ${a-b} ${"}}}"#;
+    let config = accepted(text, &[("T", "t${T}"), ("PORT", "9001")]);
+    assert_eq!(config.providers["x"].api_key, Some(Secret::new("a-t${T}-t${T}")), "filled once, not again");
+    assert_eq!(config.providers["x"].extra_headers["H"].expose(), "t${T}");
+    assert_eq!((config.api.port, config.agents.defaults.bot_name.as_str()), (9001, "$T ${ ${1} ${a-b} ${"));
+
+    let said = refused(
+        "{\"providers\": {\"x\": {\"apiKey\": \"${NOT_SET}\"}},\n\"channels\": {\"telegram\": {\"list\": [1, \"${OTHER}${NOT_SET}\"]}}}",
+        &[],
+    );
+    assert_eq!(
+        said,
+        "3 settings cannot be used:\
+         \n  /d/config.json:1:32: providers.x.apiKey needs the environment variable NOT_SET, which is not set\
+         \n  /d/config.json:2:39: channels.telegram.list[1] needs the environment variable OTHER, which is not set\
+         \n  /d/config.json:2:39: channels.telegram.list[1] needs the environment variable NOT_SET, which is not set"
+    );
+}
+
+#[test]
+fn our_variables_win_over_the_file_and_foreign_ones_fill_it() {
+    let text = r#"{"api": {"port": 9100, "timeout": null}, "providers": {"openai": {"extraHeaders": {"A": "file"}}}}"#;
+    let config = accepted(
+        text,
+        &[
+            ("GREENROOM_API__PORT", "9200"),
+            ("NANOBOT_API__PORT", "7777"),
+            ("NANOBOT_API__TIMEOUT", "7.5"),
+            ("NANOBOT_GATEWAY__PORT", "7778"),
+            ("GREENROOM_GATEWAY__PORT", "7779"),
+            ("NANOBOT_PROVIDERS__OPENAI__EXTRA_HEADERS", r#"{"A": "fill"}"#),
+            ("GREENROOM_PROVIDERS__MY_LLM__API_BASE", "http://x"),
+            ("GREENROOM_AGENTS__DEFAULTS__MODEL", "4711"),
+            ("GREENROOM_AGENTS__DEFAULTS__BOTNAME", "\"quoted\""),
+            ("GREENROOM_CHANNELS__WEBSOCKET__ALLOW_FROM", r#"["a", "b"]"#),
+            ("GREENROOM_CHANNELS__WEBSOCKET__ALLOWED_ORIGINS", "https://a"),
+            ("GREENROOM_TOOLS__EXEC__ENABLE", "false"),
+            ("GREENROOM_RUNTIME", r#"{"inboxMax": 3}"#),
+            ("GREENROOM_JOURNAL__MAX_BYTES", ""),
+            ("NANOBOT_MAX_CONCURRENT_REQUESTS", "x"),
+            ("GREENROOM_HOME", "/x"),
+            ("GREENROOM_LOG", "debug"),
+        ],
+    );
+    assert_eq!((config.api.port, config.api.timeout, config.gateway.port), (9200, 7.5, 7779));
+    assert_eq!(config.providers["openai"].extra_headers["A"].expose(), "file");
+    assert_eq!(config.providers["my_llm"].api_base.as_deref(), Some("http://x"));
+    assert_eq!((config.agents.defaults.model.as_str(), config.agents.defaults.bot_name.as_str()), ("4711", "quoted"));
+    assert_eq!(config.channels.websocket.allow_from, ["a", "b"]);
+    assert_eq!(config.channels.websocket.allowed_origins, ["https://a"]);
+    assert_eq!((config.tools.exec.enable, config.runtime.inbox_max), (false, 3));
+    assert_eq!(config.journal, Journal::default());
+
+    let cleared = accepted(r#"{"api": {"apiKey": "k"}}"#, &[("GREENROOM_API__API_KEY", "")]);
+    assert_eq!(cleared.api.api_key, None);
+}
+
+#[test]
+fn a_bad_variable_is_named_and_an_unknown_one_is_a_warning() {
+    for (variable, value, expect) in [
+        (
+            "GREENROOM_API__PORT",
+            "70000",
+            "environment variable GREENROOM_API__PORT: api.port must be a whole number from 1 to 65535",
+        ),
+        ("NANOBOT_API__PORT", "secret", "environment variable NANOBOT_API__PORT: api.port must be a whole number"),
+        (
+            "GREENROOM_RUNTIME",
+            r#"{"inboxMax": "secret"}"#,
+            "environment variable GREENROOM_RUNTIME: runtime.inboxMax must be",
+        ),
+        ("GREENROOM_API", "secret", "environment variable GREENROOM_API: api must be an object, found text"),
+        ("GREENROOM_API__HOST", "0.0.0.0", "environment variable GREENROOM_API__HOST: api.host can be reached"),
+    ] {
+        let said = refused("{}", &[(variable, value)]);
+        assert!(said.starts_with(expect) && !said.contains("secret"), "{said}");
+    }
+    for (variable, expect) in [
+        ("GREENROOM_API__PROT", "unknown key api.prot is ignored; did you mean port?"),
+        ("GREENROOM_NOTHING", "unknown key nothing is ignored"),
+        ("GREENROOM_API__PORT__DEEPER", "unknown key api.port.deeper is ignored"),
+        ("GREENROOM_QUEUE__MODE", "not used by this version, in the top level: queue"),
+    ] {
+        assert_eq!(warned("{}", &[(variable, "1")]), [format!("environment variable {variable}: {expect}")]);
+    }
+    assert_eq!(warned("{}", &[("NANOBOT_NOTHING", "1"), ("NANOBOT_API__PROT", "1")]), [""; 0]);
+}
+
+#[test]
+fn files_are_read_with_their_faults() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("config.json");
+    let request = |config: Option<&Path>| LoadRequest {
+        config: config.map(Path::to_path_buf),
+        workspace: None,
+        env: env(&[("GREENROOM_HOME", home.path().to_str().unwrap())]),
+    };
+    let loaded = load(&request(None)).unwrap();
+    assert!(!loaded.file_found && loaded.config == Config::default());
+    assert_eq!(loaded.paths.sessions, home.path().join("workspace/sessions"));
+    assert!(matches!(loaded.provider(&env(&[])), Ok(ProviderChoice::Offline { .. })));
+
+    let said = load(&request(Some(&file))).unwrap_err().to_string();
+    assert!(said.starts_with(&format!("{}: cannot be read: ", file.display())), "{said}");
+
+    fs::write(&file, "\u{feff}{\"api\": {\"port\": 9001}}").unwrap();
+    assert_eq!(load(&request(None)).unwrap().config.api.port, 9001, "a byte order mark is no fault");
+
+    fs::write(&file, b"{\"a\": \"\xff\"}").unwrap();
+    assert!(matches!(load(&request(None)), Err(ConfigError::NotUtf8 { offset: 7, .. })));
+
+    fs::write(&file, " ".repeat(FILE_BYTES_MAX as usize + 1)).unwrap();
+    assert!(matches!(load(&request(None)), Err(ConfigError::TooLarge { .. })));
+
+    fs::write(&file, r#"{"agents": {"defaults": {"provider": "openai"}}}"#).unwrap();
+    let said = load(&request(None)).unwrap().provider(&env(&[])).unwrap_err().to_string();
+    assert!(said.starts_with(&format!("{}: provider openai has no key", file.display())), "{said}");
+
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert!(matches!(load(&request(None)), Err(ConfigError::Unreadable { .. })), "a directory is no file");
+}
+
+#[test]
+fn a_workspace_around_the_data_directory_is_doubtful() {
+    let home = tempfile::tempdir().unwrap();
+    let request = LoadRequest {
+        config: None,
+        workspace: Some(home.path().into()),
+        env: env(&[("GREENROOM_HOME", home.path().join("data").to_str().unwrap())]),
+    };
+    assert!(matches!(load(&request).unwrap().warnings.as_slice(), [Warning::Doubtful { .. }]));
+}
+
+/// Every key with a value that is not its default.
+fn sample() -> Value {
+    json!({
+        "agents": { "defaults": { "max_tokens": 5, "context_window_tokens": 9, "max_tool_result_chars": 101, "bot_name": "b" } },
+        "providers": { "lm_studio": { "api_base": "http://x", "extra_query": { "keepThis_as": "1" } } },
+        "channels": { "websocket": { "token_ttl_s": 31, "allow_from": ["x"], "max_message_bytes": 2048, "ping_interval_s": 6 } },
+        "api": { "api_key": "k" },
+        "tools": { "exec": { "allowed_env_keys": ["A"], "path_append": "/x" }, "restrict_to_workspace": false },
+        "runtime": { "idle_seconds": 7, "frame_bytes_in_flight": 65536 },
+        "supervision": { "poison_attempts": 9, "shard_min_sessions": 6 },
+    })
+}
+
+/// Respells each name of `value` that is a key, as `choices` say.
+fn respell(value: &Value, choices: &mut impl Iterator<Item = bool>, free: bool) -> Value {
+    let Value::Object(object) = value else { return value.clone() };
+    let pairs = object.iter().map(|(name, inner)| {
+        let camel = !free && choices.next().unwrap_or_default();
+        let spelled = if camel { super::key::camel(name) } else { name.clone() };
+        (spelled, respell(inner, choices, free || name == "extra_query"))
+    });
+    Value::Object(pairs.collect())
+}
+
+/// Any JSON whose texts and names come from `leaf` and `name`.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        Just(Value::from("S3CR3T")),
+    ];
+    let name = prop_oneof![
+        Just("api"),
+        Just("apiKey"),
+        Just("api_key"),
+        Just("port"),
+        Just("host"),
+        Just("agents"),
+        Just("defaults"),
+        Just("maxTokens"),
+        Just("providers"),
+        Just("extraHeaders"),
+        Just("channels"),
+        Just("websocket"),
+        Just("allowFrom"),
+        Just("tools"),
+        Just("exec"),
+        Just("sandbox"),
+        Just("temperature"),
+        Just("zzz"),
+        Just(""),
+    ];
+    leaf.prop_recursive(5, 40, 6, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec((name.clone(), inner), 0..6).prop_map(|pairs| Value::Object(
+                pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+            )),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_mix_of_spellings_means_the_same(choices in proptest::collection::vec(any::<bool>(), 60)) {
+        let plain = accepted(&sample().to_string(), &[]);
+        let mixed = respell(&sample(), &mut choices.into_iter(), false).to_string();
+        let mixed = given(&mixed, &[]).unwrap();
+        prop_assert_eq!(mixed.config, plain);
+        prop_assert_eq!(mixed.warnings.len(), 0);
+    }
+
+    #[test]
+    fn no_message_repeats_a_value(value in any_json(), name in "(GREENROOM|NANOBOT)_(API|API__PORT|PROVIDERS|TOOLS__EXEC__SANDBOX)") {
+        let text = value.to_string();
+        for result in [given(&text, &[]), given("{}", &[(&name, &text)]), given(&text, &[(&name, "S3CR3T")])] {
+            match result {
+                Ok(assembled) => {
+                    prop_assert!(assembled.warnings.iter().all(|warning| !warning.to_string().contains("S3CR3T")));
+                }
+                Err(error) => prop_assert!(!error.to_string().contains("S3CR3T"), "{}", error),
+            }
+        }
+    }
+
+    #[test]
+    fn any_text_is_survived(text in "\\PC{0,80}", json in "[\\[\\]{}\",:a0 \n]{0,40}") {
+        // Only that it returns matters.
+        let _ = (given(&text, &[]), given(&json, &[]));
+    }
+}
