@@ -6,6 +6,7 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use crate::config::{self, ConfigError, LoadRequest, Paths};
@@ -94,11 +95,12 @@ pub fn onboard(request: &LoadRequest) -> Result<Report, OnboardError> {
 
 /// Where to put a key, which model, and the three doors. With an empty key the offline model answers.
 fn first_config(workspace: Option<&Path>) -> Value {
-    let zone = jiff::tz::TimeZone::system();
+    let zone = TimeZone::system();
+    let zone = zone.iana_name().filter(|name| TimeZone::get(name).is_ok()).unwrap_or("UTC");
     let mut defaults = json!({
         "model": "anthropic/claude-opus-4-5",
         "provider": "auto",
-        "timezone": zone.iana_name().unwrap_or("UTC"),
+        "timezone": zone,
     });
     if let (Some(workspace), Value::Object(defaults)) = (workspace.and_then(Path::to_str), &mut defaults) {
         defaults.insert("workspace".into(), workspace.into());

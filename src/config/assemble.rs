@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::check::{self, Leaf, Place};
 use super::environment::{self, OVER, UNDER};
 use super::error::{ConfigError, Origin, Problem, Warning};
+use super::json;
 use super::position;
 use super::rules;
 use super::schema::Config;
@@ -71,19 +72,7 @@ impl Source<'_> {
 
     /// The file as an object with every `${NAME}` filled in.
     fn parse(&self, text: &str, env: &BTreeMap<String, String>) -> Result<Map<String, Value>, ConfigError> {
-        let file = self.file.to_path_buf();
-        if text.trim().is_empty() {
-            return Err(ConfigError::Empty { file });
-        }
-        let mut root: Value = serde_json::from_str(text).map_err(|bad| {
-            let (line, column) = (bad.line(), bad.column());
-            let said = bad.to_string();
-            let suffix = format!(" at line {line} column {column}");
-            let what = said.strip_suffix(&suffix).unwrap_or(&said).to_string();
-            let before = text.lines().nth(line.saturating_sub(1)).unwrap_or_default().bytes().take(column);
-            let column = before.filter(|byte| byte & 0xC0 != 0x80).count().max(1);
-            ConfigError::Syntax { file, line, column, what }
-        })?;
+        let mut root = json::parse(self.file, text)?;
         let missing = environment::fill(&mut root, env);
         if !missing.is_empty() {
             let problems = missing.into_iter().map(|missing| {

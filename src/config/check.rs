@@ -41,7 +41,8 @@ impl Place {
 /// Longest name that is repeated in a message; somebody may have pasted a key in place of a name.
 const NAME_CHARS_MAX: usize = 48;
 
-fn printable(name: &str) -> &str {
+/// The name, unless it may be something else than one.
+pub fn printable(name: &str) -> &str {
     let plain = |letter: char| letter.is_alphanumeric() || "-_.:@/".contains(letter);
     if name.chars().count() <= NAME_CHARS_MAX && name.chars().all(plain) { name } else { "…" }
 }

@@ -15,6 +15,7 @@ mod assemble;
 mod check;
 mod environment;
 mod error;
+mod json;
 mod key;
 mod locations;
 mod position;

@@ -73,6 +73,7 @@ const WRONG: &[(&str, &str)] = &[
     ("{\"agents\": {\"defaults\": {\"model\": \"x\",}}}", "/d/config.json:1:39: invalid JSON: trailing comma"),
     ("{\n  \"ü\": 1,\n  \"a\": yes\n}", "/d/config.json:3:8: invalid JSON"),
     ("{} x", "/d/config.json:1:4: invalid JSON: trailing characters"),
+    ("{\n \"api\": {},\n \"api\": {}}", "/d/config.json:3:6: invalid JSON: the name api is given twice in one object"),
     ("[1, 2]", "/d/config.json:1:1: the top level must be an object, found a list"),
     ("null", "the top level must be an object, found null"),
     (
