@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** whatever is there already stays as it is, byte for byte; what is written appears whole or not at all.
 
+use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,33 +10,37 @@ use std::path::{Path, PathBuf};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use crate::config::{self, ConfigError, LoadRequest, Paths};
+use crate::config::Paths;
 
 /// What [`onboard`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Where everything is.
-    pub paths: Paths,
     /// Files and directories that were made, in order.
     pub created: Vec<PathBuf>,
     /// Files and directories that were there already.
     pub kept: Vec<PathBuf>,
 }
 
-/// Why there is no workspace. The command ends with exit code 3.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines =
+            self.created.iter().map(|path| ("created", path)).chain(self.kept.iter().map(|path| ("kept", path)));
+        for (at, (what, path)) in lines.enumerate() {
+            let line_break = if at == 0 { "" } else { "\n" };
+            write!(f, "{line_break}{what:8} {}", path.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// A file or directory that cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum OnboardError {
-    /// The configuration that is there cannot be used.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// A file or directory cannot be made.
-    #[error("{path}: cannot be created: {source}")]
-    Create {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+#[error("{path}: cannot be created: {source}")]
+pub struct OnboardError {
+    /// Which one.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
 }
 
 /// Files of a fresh workspace.
@@ -74,15 +79,15 @@ const FILES: &[(&str, &str)] = &[
 const DIRECTORIES: &[&str] = &["memory", "skills", "sessions"];
 
 /// Makes what is missing of configuration and workspace. Blocks: for the command line only.
-pub fn onboard(request: &LoadRequest) -> Result<Report, OnboardError> {
-    let paths = config::locate_for_onboard(request)?;
-    let mut work = Work { created: Vec::new(), kept: Vec::new() };
+/// A new file names the workspace when it is not at its usual place, so that the next start finds it.
+pub fn onboard(paths: &Paths) -> Result<Report, OnboardError> {
+    let mut work = Report { created: Vec::new(), kept: Vec::new() };
     work.directory(&paths.data)?;
     if let Some(beside) = paths.config.parent().filter(|beside| *beside != paths.data) {
         work.directory(beside)?;
     }
-    let first = first_config(request.workspace.as_ref().map(|_| paths.workspace.as_path()));
-    work.file(&paths.config, &format!("{first:#}\n"))?;
+    let elsewhere = Some(paths.workspace.as_path()).filter(|workspace| *workspace != paths.data.join("workspace"));
+    work.file(&paths.config, &format!("{:#}\n", first_config(elsewhere)))?;
     work.directory(&paths.workspace)?;
     for name in DIRECTORIES {
         work.directory(&paths.workspace.join(name))?;
@@ -90,7 +95,7 @@ pub fn onboard(request: &LoadRequest) -> Result<Report, OnboardError> {
     for (name, text) in FILES {
         work.file(&paths.workspace.join(name), text)?;
     }
-    Ok(Report { paths, created: work.created, kept: work.kept })
+    Ok(work)
 }
 
 /// Where to put a key, which model, and the three doors. With an empty key the offline model answers.
@@ -114,12 +119,7 @@ fn first_config(workspace: Option<&Path>) -> Value {
     })
 }
 
-struct Work {
-    created: Vec<PathBuf>,
-    kept: Vec<PathBuf>,
-}
-
-impl Work {
+impl Report {
     fn directory(&mut self, path: &Path) -> Result<(), OnboardError> {
         if path.is_dir() {
             self.kept.push(path.into());
@@ -129,7 +129,7 @@ impl Work {
         builder.recursive(true);
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(path).map_err(|source| OnboardError::Create { path: path.into(), source })?;
+        builder.create(path).map_err(|source| OnboardError { path: path.into(), source })?;
         self.created.push(path.into());
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Work {
         match write_new(path, text) {
             Ok(()) => self.created.push(path.into()),
             Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => self.kept.push(path.into()),
-            Err(source) => return Err(OnboardError::Create { path: path.into(), source }),
+            Err(source) => return Err(OnboardError { path: path.into(), source }),
         }
         Ok(())
     }
@@ -163,7 +163,11 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::config::{Config, ProviderChoice, load};
+    use crate::config::{Config, ConfigError, LoadRequest, ProviderChoice, load, locate_for_onboard};
+
+    fn run(request: &LoadRequest) -> Result<Report, OnboardError> {
+        onboard(&locate_for_onboard(request).unwrap())
+    }
 
     fn request(home: &Path) -> LoadRequest {
         let env = [("GREENROOM_HOME".to_string(), home.to_str().unwrap().to_string())].into();
@@ -178,7 +182,7 @@ mod tests {
     fn a_first_run_makes_everything_and_the_result_loads_clean() {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("deep/home");
-        let report = onboard(&request(&home)).unwrap();
+        let report = run(&request(&home)).unwrap();
         assert_eq!(report.kept, [] as [PathBuf; 0]);
         for name in
             ["config.json", "workspace/AGENTS.md", "workspace/SOUL.md", "workspace/USER.md", "workspace/TOOLS.md"]
@@ -204,12 +208,13 @@ mod tests {
         fs::write(&config, r#"{"agents":{"defaults":{"workspace":"garden"}}}"#).unwrap();
         fs::create_dir(home.path().join("garden")).unwrap();
         fs::write(&soul, "mine").unwrap();
-        let report = onboard(&request(home.path())).unwrap();
+        let report = run(&request(home.path())).unwrap();
         assert!(report.kept.contains(&config) && report.kept.contains(&soul));
         assert_eq!(fs::read_to_string(&soul).unwrap(), "mine");
         assert!(fs::read_to_string(&config).unwrap().contains("garden"));
         fs::remove_file(home.path().join("garden/USER.md")).unwrap();
-        let again = onboard(&request(home.path())).unwrap();
+        let again = run(&request(home.path())).unwrap();
+        assert!(again.to_string().starts_with("created  /") && again.to_string().contains("\nkept     /"), "{again}");
         assert_eq!(again.created, [home.path().join("garden/USER.md")]);
     }
 
@@ -218,7 +223,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut request = request(&root.path().join("home"));
         request.workspace = Some(root.path().join("elsewhere"));
-        onboard(&request).unwrap();
+        run(&request).unwrap();
         request.workspace = None;
         assert_eq!(load(&request).unwrap().paths.workspace, root.path().join("elsewhere"));
     }
@@ -228,10 +233,13 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();
-        let said = onboard(&request(&file)).unwrap_err().to_string();
+        let said = locate_for_onboard(&request(&file)).unwrap_err().to_string();
         assert!(said.starts_with(&file.display().to_string()), "{said}");
+        let mut below = request(root.path());
+        below.workspace = Some(file.join("workspace"));
+        let said = run(&below).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("{}/workspace: cannot be created: ", file.display())), "{said}");
         fs::write(root.path().join("config.json"), "{").unwrap();
-        assert!(matches!(onboard(&request(root.path())), Err(OnboardError::Config(ConfigError::Syntax { .. }))));
-        assert!(!root.path().join("workspace").exists(), "nothing is made beside a broken configuration");
+        assert!(matches!(locate_for_onboard(&request(root.path())), Err(ConfigError::Syntax { .. })));
     }
 }

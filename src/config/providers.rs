@@ -99,7 +99,7 @@ const KNOWN: &[Known] = {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProviderChoice {
     /// An OpenAI-compatible server.
-    OpenAi(Box<ProviderSettings>),
+    Remote(Box<ProviderSettings>),
     /// The built-in model.
     Offline {
         /// Why, for the user.
@@ -276,7 +276,7 @@ fn settings(config: &Config, env: &BTreeMap<String, String>, name: &str) -> Resu
     if !(base.starts_with("http://") || base.starts_with("https://")) {
         return Err(ProviderError::BadBase { shown });
     }
-    Ok(ProviderChoice::OpenAi(Box::new(ProviderSettings {
+    Ok(ProviderChoice::Remote(Box::new(ProviderSettings {
         name: name.into(),
         api_base: base.trim_end_matches('/').into(),
         api_key,

@@ -14,7 +14,7 @@ fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 /// `name model base`, or `offline`.
 fn choice(json: Value, variables: &[(&str, &str)]) -> String {
     match choose_provider(&config(json), &env(variables)) {
-        Ok(ProviderChoice::OpenAi(chosen)) => format!("{} {} {}", chosen.name, chosen.model, chosen.api_base),
+        Ok(ProviderChoice::Remote(chosen)) => format!("{} {} {}", chosen.name, chosen.model, chosen.api_base),
         Ok(ProviderChoice::Offline { .. }) => "offline".into(),
         Err(error) => format!("error: {error}"),
     }
@@ -79,7 +79,7 @@ fn a_named_provider_is_taken_and_its_key_may_come_from_the_environment() {
         "apiKey": "from-file", "extraHeaders": { "X-A": "b" }, "extraBody": { "topK": 1 }, "extraQuery": { "api-version": "1" }
     } }),
     ));
-    let Ok(ProviderChoice::OpenAi(chosen)) = choose_provider(&both, &env(&variables)) else { panic!("not chosen") };
+    let Ok(ProviderChoice::Remote(chosen)) = choose_provider(&both, &env(&variables)) else { panic!("not chosen") };
     assert_eq!(chosen.api_key, Some(Secret::new("from-file")));
     assert_eq!(chosen.extra_headers, [("X-A".to_string(), Secret::new("b"))].into());
     assert_eq!(Value::Object(chosen.extra_body), json!({ "topK": 1 }));
