@@ -52,6 +52,21 @@ pub enum Kind {
     Channel,
 }
 
+impl Kind {
+    /// The word that logs and metric labels use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Journal => "journal",
+            Self::Registry => "registry",
+            Self::Session => "session",
+            Self::Provider => "provider",
+            Self::Tools => "tools",
+            Self::ToolCall => "tool_call",
+            Self::Channel => "channel",
+        }
+    }
+}
+
 /// Why an incarnation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -70,6 +85,21 @@ pub enum ExitReason {
     Killed,
     /// There was no such actor.
     Noproc,
+}
+
+impl ExitReason {
+    /// The word that logs and metric labels use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Passivated => "passivated",
+            Self::Shutdown => "shutdown",
+            Self::Panicked => "panicked",
+            Self::IntensityExceeded => "intensity_exceeded",
+            Self::Killed => "killed",
+            Self::Noproc => "noproc",
+        }
+    }
 }
 
 /// A panic, as caught.
@@ -152,6 +182,8 @@ pub enum EventName {
     GatewayStopping,
     /// Configuration was refused.
     ConfigRejected,
+    /// The log's own queue was full; `lost` says how many events are missing here.
+    EventsLost,
 }
 
 /// One event. Build with [`Event::new`] and set what applies.

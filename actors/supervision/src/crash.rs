@@ -1,0 +1,84 @@
+//! What an actor and its supervisor tell each other across a crash.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::ids::{Attempt, Epoch, TurnId};
+use protocol::supervision::{Crash, ExitReason};
+
+/// Shared between an actor and its supervisor; outlives the actor's value, which a crash leaves in pieces.
+#[derive(Debug, Clone, Default)]
+pub struct CrashCell(Arc<Mutex<State>>);
+
+/// A crash with the id of its event, to be named as the cause of what follows from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggedCrash {
+    /// What happened.
+    pub crash: Crash,
+    /// Id of its `restarted` or `gave_up` event.
+    pub event: String,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    turn: Option<(TurnId, Attempt)>,
+    epoch: Option<Epoch>,
+    forgiven: bool,
+    exit: Option<ExitReason>,
+    last: Option<Box<LoggedCrash>>,
+}
+
+impl CrashCell {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on a crash is this turn's.
+    pub fn set_turn(&self, turn: TurnId, attempt: Attempt) {
+        self.state().turn = Some((turn, attempt));
+    }
+
+    /// No turn is being worked on.
+    pub fn clear_turn(&self) {
+        self.state().turn = None;
+    }
+
+    /// The ownership number, for the events of this incarnation.
+    pub fn set_epoch(&self, epoch: Epoch) {
+        self.state().epoch = Some(epoch);
+    }
+
+    /// The crashes so far leave the intensity window: they have been dealt with (they ended in a dead letter).
+    pub fn forgive(&self) {
+        self.state().forgiven = true;
+    }
+
+    /// Why the actor is about to stop; to be set before `ctx.stop()`. Otherwise the reason is [`ExitReason::Normal`].
+    pub fn exit_reason(&self, reason: ExitReason) {
+        self.state().exit = Some(reason);
+    }
+
+    /// The crash that ended the incarnation before this one.
+    pub fn last_crash(&self) -> Option<LoggedCrash> {
+        self.state().last.as_deref().cloned()
+    }
+
+    pub(crate) fn take_turn(&self) -> Option<(TurnId, Attempt)> {
+        self.state().turn.take()
+    }
+
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.state().epoch
+    }
+
+    pub(crate) fn take_forgiven(&self) -> bool {
+        std::mem::take(&mut self.state().forgiven)
+    }
+
+    pub(crate) fn exit(&self) -> Option<ExitReason> {
+        self.state().exit
+    }
+
+    pub(crate) fn crashed(&self, crash: Crash, event: String) {
+        self.state().last = Some(Box::new(LoggedCrash { crash, event }));
+    }
+}

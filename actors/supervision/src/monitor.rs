@@ -1,0 +1,113 @@
+//! Who is alive, and who wants to know when that ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use actix::WeakRecipient;
+use dashmap::DashMap;
+use protocol::supervision::{ActorPath, Down, ExitReason, Kind, TreeNode};
+
+use crate::tell::tell;
+
+/// The vital signs of one spawned actor.
+#[derive(Debug)]
+pub(crate) struct Vitals {
+    pub kind: Kind,
+    pub since_ms: u64,
+    pub restarts: AtomicU32,
+    birth: u64,
+}
+
+struct Watched {
+    vitals: Arc<Vitals>,
+    watchers: Vec<WeakRecipient<Down>>,
+}
+
+/// All live actors by path. A path can be held by two for a moment: one that ends and its successor.
+#[derive(Default)]
+pub(crate) struct Monitors {
+    map: DashMap<ActorPath, Vec<Watched>>,
+    births: AtomicU64,
+}
+
+impl Monitors {
+    pub fn born(&self, path: &ActorPath, kind: Kind, since_ms: u64) -> Arc<Vitals> {
+        let birth = self.births.fetch_add(1, Ordering::Relaxed);
+        let vitals = Arc::new(Vitals { kind, since_ms, restarts: AtomicU32::new(0), birth });
+        let watched = Watched { vitals: Arc::clone(&vitals), watchers: Vec::new() };
+        self.map.entry(path.clone()).or_default().push(watched);
+        vitals
+    }
+
+    /// Watches the youngest actor at `path`; answers at once when there is none.
+    pub fn watch(&self, path: &ActorPath, watcher: WeakRecipient<Down>) {
+        if let Some(mut all) = self.map.get_mut(path)
+            && let Some(youngest) = all.last_mut()
+        {
+            youngest.watchers.push(watcher);
+            return;
+        }
+        let down =
+            Down { path: path.clone(), incarnation: 0, reason: ExitReason::Noproc, crash: None, restarts: false };
+        notify(&[watcher], &down);
+    }
+
+    /// Tells the watchers; forgets the actor when it does not come back.
+    pub fn down(&self, vitals: &Vitals, down: &Down) {
+        let watchers = if down.restarts {
+            self.map
+                .get(&down.path)
+                .map(|all| all.iter().find(|one| one.vitals.birth == vitals.birth).map(|one| one.watchers.clone()))
+        } else {
+            self.map.get_mut(&down.path).map(|mut all| {
+                let at = all.iter().position(|one| one.vitals.birth == vitals.birth);
+                at.map(|at| all.remove(at).watchers)
+            })
+        };
+        if !down.restarts {
+            self.map.remove_if(&down.path, |_, all| all.is_empty());
+        }
+        notify(&watchers.flatten().unwrap_or_default(), down);
+    }
+
+    /// The live actors but sessions, by path.
+    pub fn tree(&self) -> Vec<TreeNode> {
+        let mut nodes = Vec::new();
+        for entry in &self.map {
+            nodes.extend(
+                entry.iter().filter(|one| one.vitals.kind != Kind::Session).map(|one| node(entry.key(), &one.vitals)),
+            );
+        }
+        nodes.sort_by(|a, b| a.path.cmp(&b.path));
+        nodes
+    }
+
+    pub fn restarts(&self, path: &ActorPath) -> u32 {
+        let restarts = |all: &Vec<Watched>| all.last().map_or(0, |one| one.vitals.restarts.load(Ordering::Relaxed));
+        self.map.get(path).map_or(0, |all| restarts(&all))
+    }
+}
+
+fn node(path: &ActorPath, vitals: &Vitals) -> TreeNode {
+    let restarts = u64::from(vitals.restarts.load(Ordering::Relaxed));
+    TreeNode {
+        path: path.clone(),
+        kind: vitals.kind,
+        state: "running".to_owned(),
+        epoch: restarts + 1,
+        session: None,
+        turn: None,
+        mailbox: 0,
+        inbox: 0,
+        restarts,
+        since: vitals.since_ms,
+        children: Vec::new(),
+    }
+}
+
+fn notify(watchers: &[WeakRecipient<Down>], down: &Down) {
+    for watcher in watchers.iter().filter_map(WeakRecipient::upgrade) {
+        // A watcher that has ended no longer wants to know.
+        let _ = tell(&watcher, down.clone());
+    }
+}

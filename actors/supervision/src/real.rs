@@ -1,0 +1,264 @@
+//! The ports as the operating system provides them.
+
+use std::collections::VecDeque;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use uuid::Uuid;
+
+use crate::panic::catch;
+use crate::ports::{Clock, Disk, DiskFile, Ids, Offload, Open, Ports, Stat};
+
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+
+/// All ports, with `blocking_threads` threads for work that blocks.
+pub fn real_ports(blocking_threads: usize) -> io::Result<Ports> {
+    Ok(Ports {
+        disk: Arc::new(RealDisk),
+        clock: Arc::new(RealClock::new()),
+        ids: Arc::new(RealIds),
+        offload: Arc::new(BlockingPool::new(blocking_threads)?),
+    })
+}
+
+/// Files of the operating system.
+#[derive(Debug, Clone, Copy)]
+pub struct RealDisk;
+
+struct RealFile(File);
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).mode(FILE_MODE);
+        match how {
+            Open::Read => {}
+            Open::Write => {
+                options.write(true);
+            }
+            Open::Create => {
+                options.write(true).create(true).truncate(false);
+            }
+            Open::CreateNew => {
+                options.write(true).create_new(true);
+            }
+        }
+        Ok(Box::new(RealFile(options.open(path)?)))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let mut missing = Vec::new();
+        let mut at = Some(path);
+        while let Some(dir) = at.filter(|dir| !dir.as_os_str().is_empty() && !dir.is_dir()) {
+            missing.push(dir);
+            at = dir.parent();
+        }
+        for dir in missing.into_iter().rev() {
+            match DirBuilder::new().mode(DIR_MODE).create(dir) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+                other => other?,
+            }
+            // A directory is as durable as its name.
+            if let Some(parent) = dir.parent() {
+                self.sync_dir(parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut names = std::fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let meta = std::fs::metadata(path)?;
+        let time = |secs: i64, nanos: i64| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+        Ok(Stat {
+            length: meta.len(),
+            directory: meta.is_dir(),
+            stamp: (
+                meta.dev(),
+                meta.ino(),
+                time(meta.mtime(), meta.mtime_nsec()),
+                time(meta.ctime(), meta.ctime_nsec()),
+            ),
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        File::open(path)?.sync_all()
+    }
+
+    fn sync_fs(&self, path: &Path) -> io::Result<()> {
+        let file = File::open(path)?;
+        rustix::fs::syncfs(&file).map_err(io::Error::from)
+    }
+}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut got = 0;
+        while got < into.len() {
+            match self.0.read_at(&mut into[got..], offset + got as u64) {
+                Ok(0) => break,
+                Ok(n) => got += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(got)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+/// The machine's clocks.
+#[derive(Debug)]
+pub struct RealClock(Instant);
+
+impl RealClock {
+    /// Counts from now.
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Default for RealClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for RealClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+    fn mono(&self) -> Duration {
+        Instant::now().duration_since(self.0)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+    fn wall_us(&self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The machine's randomness.
+#[derive(Debug, Clone, Copy)]
+pub struct RealIds;
+
+impl Ids for RealIds {
+    fn uuid_v7(&self) -> Uuid {
+        Uuid::now_v7()
+    }
+
+    fn random(&self) -> u64 {
+        // The last 32 bits of a version 7 id are random, the others are time and counter.
+        let (a, b) = (Uuid::now_v7().as_u64_pair().1, Uuid::now_v7().as_u64_pair().1);
+        (a << 32) | (b & 0xffff_ffff)
+    }
+}
+
+/// Jobs that may wait for a thread of the pool; one more is dropped, and logged.
+/// Every actor has at most a handful under way, so this is far out of reach.
+pub const OFFLOADED_JOBS_MAX: usize = 1 << 20;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<(VecDeque<Job>, bool)>,
+    changed: Condvar,
+}
+
+/// A fixed number of threads with one bounded queue. They end when the pool is dropped and the queue is empty.
+pub struct BlockingPool(Arc<Queue>);
+
+impl BlockingPool {
+    /// Starts `threads` threads (at least one).
+    pub fn new(threads: usize) -> io::Result<Self> {
+        let queue = Arc::new(Queue::default());
+        let pool = Self(Arc::clone(&queue));
+        for n in 0..threads.max(1) {
+            let queue = Arc::clone(&queue);
+            std::thread::Builder::new().name(format!("greenroom-io-{n}")).spawn(move || work(&queue))?;
+        }
+        Ok(pool)
+    }
+}
+
+fn work(queue: &Queue) {
+    loop {
+        let mut state = queue.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = loop {
+            match state.0.pop_front() {
+                Some(job) => break job,
+                None if state.1 => return,
+                None => state = queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        drop(state);
+        run_caught(job);
+    }
+}
+
+/// Runs a job; a panic in it is logged, and ends only the job.
+pub(crate) fn run_caught(job: Job) {
+    if let Err(caught) = catch(job) {
+        let panic = caught.panic();
+        tracing::error!(target: "supervision", text = panic.text, at = panic.at, "panic in a blocking job");
+    }
+}
+
+impl Offload for BlockingPool {
+    fn run(&self, job: Job) {
+        let mut state = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0.len() >= OFFLOADED_JOBS_MAX {
+            tracing::error!(target: "supervision", max = OFFLOADED_JOBS_MAX, "blocking job dropped: too many wait");
+            return;
+        }
+        state.0.push_back(job);
+        drop(state);
+        self.0.changed.notify_one();
+    }
+}
+
+impl Drop for BlockingPool {
+    fn drop(&mut self) {
+        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;
