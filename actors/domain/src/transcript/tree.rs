@@ -65,62 +65,72 @@ impl Transcript {
             let entry = &self.entries[at];
             next = match &entry.kind {
                 EntryKind::Leaf { target, valid: true, .. } => target.as_deref(),
-                _ => entry.parent.as_deref(),
+                EntryKind::Leaf { valid: false, .. } | EntryKind::Opaque { .. } => entry.parent.as_deref(),
+                EntryKind::User(_)
+                | EntryKind::Assistant(_)
+                | EntryKind::ToolResult(_)
+                | EntryKind::Shown(_)
+                | EntryKind::Compaction { .. }
+                | EntryKind::BranchSummary(_)
+                | EntryKind::Reset { .. }
+                | EntryKind::Silent => {
+                    path.push(entry);
+                    entry.parent.as_deref()
+                }
             };
-            if entry.is_node() {
-                path.push(entry);
-            }
         }
         path.reverse();
         path
     }
 
     pub(super) fn insert(&mut self, mut entry: Entry, raw: RawParent) {
-        let id = entry.id.clone();
-        match &mut entry.kind {
-            EntryKind::Leaf { target, append_parent, valid } => {
-                let index = self.tree.index.get_or_insert_with(|| index_of(&self.entries));
-                let known = |id: &Option<Arc<str>>| match id {
-                    None => true,
-                    Some(id) => index
-                        .get(id)
-                        .is_some_and(|at| !matches!(self.entries[*at].kind, EntryKind::Leaf { valid: false, .. })),
-                };
-                *valid = *valid && known(target) && known(append_parent);
-                if *valid {
-                    self.tree.leaf = target.clone();
-                    self.tree.cursor = append_parent.clone().or_else(|| target.clone());
-                }
-                entry.parent = raw.id();
+        if entry.is_node() && !entry.side {
+            entry.parent = self.logical_parent(raw);
+            if entry.parent != self.tree.leaf {
+                self.index();
             }
-            EntryKind::Opaque { .. } => {
-                let linked = !id.is_empty() && raw != RawParent::Absent;
-                entry.parent = raw.id();
-                if linked {
-                    self.tree.index.get_or_insert_with(|| index_of(&self.entries));
-                    self.tree.cursor = Some(id.clone());
-                }
-            }
-            _ if entry.side => {
-                self.tree.index.get_or_insert_with(|| index_of(&self.entries));
-                entry.parent = raw.id();
-                self.tree.cursor = Some(id.clone());
-            }
-            _ => {
-                entry.parent = self.logical_parent(raw);
-                if entry.parent != self.tree.leaf {
-                    self.tree.index.get_or_insert_with(|| index_of(&self.entries));
-                }
-                self.tree.leaf = Some(id.clone());
-                self.tree.cursor = Some(id.clone());
+            self.tree.leaf = Some(entry.id.clone());
+            self.tree.cursor = Some(entry.id.clone());
+        } else if let EntryKind::Leaf { .. } = entry.kind {
+            entry.parent = raw.id();
+            self.follow_leaf_row(&mut entry.kind);
+        } else {
+            let linked = !entry.id.is_empty() && raw != RawParent::Absent;
+            entry.parent = raw.id();
+            if linked {
+                self.index();
+                self.tree.cursor = Some(entry.id.clone());
             }
         }
         if let Some(index) = &mut self.tree.index
-            && !id.is_empty()
+            && !entry.id.is_empty()
         {
-            index.insert(id, self.entries.len());
+            index.insert(entry.id.clone(), self.entries.len());
         }
         self.entries.push(entry);
+    }
+
+    /// A leaf row moves leaf and cursor, unless it points at something unknown or at a row that does.
+    fn follow_leaf_row(&mut self, row: &mut EntryKind) {
+        self.index();
+        let EntryKind::Leaf { target, append_parent, valid } = row else { return };
+        *valid = *valid && self.is_known(target.as_ref()) && self.is_known(append_parent.as_ref());
+        if *valid {
+            self.tree.leaf.clone_from(target);
+            self.tree.cursor = append_parent.clone().or_else(|| target.clone());
+        }
+    }
+
+    fn is_known(&self, id: Option<&Arc<str>>) -> bool {
+        let (Some(id), Some(index)) = (id, &self.tree.index) else { return true };
+        index.get(id).is_some_and(|at| !matches!(self.entries[*at].kind, EntryKind::Leaf { valid: false, .. }))
+    }
+
+    /// From now on positions of ids are kept: the entries are no plain chain.
+    fn index(&mut self) {
+        if self.tree.index.is_none() {
+            self.tree.index = Some(index_of(&self.entries));
+        }
     }
 
     /// A node that hangs off the cursor while the leaf is elsewhere belongs to the leaf, and so does one that does not
