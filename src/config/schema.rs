@@ -14,7 +14,8 @@ use super::secret::Secret;
 
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
-const PORT: Kind = Kind::Whole(1, 65_535);
+/// 0 takes a free port, which the gateway then names when it starts.
+const PORT: Kind = Kind::Whole(0, 65_535);
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 macro_rules! section {

@@ -78,13 +78,12 @@ const WRONG: &[(&str, &str)] = &[
     ("null", "the top level must be an object, found null"),
     (
         "{\n \"api\": {\"port\": \"abc\"}}",
-        "/d/config.json:2:18: api.port must be a whole number from 1 to 65535, found text",
+        "/d/config.json:2:18: api.port must be a whole number from 0 to 65535, found text",
     ),
-    ("{\"api\": {\"port\": 0}}", "/d/config.json:1:18: api.port must be a whole number from 1 to 65535"),
-    ("{\"api\": {\"port\": 65536}}", "api.port must be a whole number from 1 to 65535"),
-    ("{\"api\": {\"port\": -1}}", "api.port must be a whole number from 1 to 65535"),
-    ("{\"api\": {\"port\": 1.5}}", "api.port must be a whole number from 1 to 65535"),
-    ("{\"api\": {\"port\": true}}", "api.port must be a whole number from 1 to 65535, found true or false"),
+    ("{\"api\": {\"port\": 65536}}", "api.port must be a whole number from 0 to 65535"),
+    ("{\"api\": {\"port\": -1}}", "api.port must be a whole number from 0 to 65535"),
+    ("{\"api\": {\"port\": 1.5}}", "api.port must be a whole number from 0 to 65535"),
+    ("{\"api\": {\"port\": true}}", "api.port must be a whole number from 0 to 65535, found true or false"),
     ("{\"api\": 5}", "/d/config.json:1:9: api must be an object, found a number"),
     ("{\"api\": {\"host\": \" \"}}", "api.host must not be empty"),
     ("{\"api\": {\"host\": 1}}", "api.host must be text, found a number"),
@@ -276,7 +275,7 @@ fn a_bad_variable_is_named_and_an_unknown_one_is_a_warning() {
         (
             "GREENROOM_API__PORT",
             "70000",
-            "environment variable GREENROOM_API__PORT: api.port must be a whole number from 1 to 65535",
+            "environment variable GREENROOM_API__PORT: api.port must be a whole number from 0 to 65535",
         ),
         ("NANOBOT_API__PORT", "secret", "environment variable NANOBOT_API__PORT: api.port must be a whole number"),
         (

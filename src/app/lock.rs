@@ -1,0 +1,135 @@
+//! One process per data directory and per workspace. The lock is the kernel's; the text inside only names the holder.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Who holds a directory.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Holder {
+    /// Process id.
+    pub pid: u32,
+    /// Host name.
+    pub host: String,
+    /// When it took the lock, RFC 3339.
+    pub started: String,
+    /// Version of the program.
+    pub version: String,
+}
+
+/// Why a directory could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody else has it.
+    #[error("{} is in use by {holder}", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Who, in words.
+        holder: String,
+    },
+    /// The lock file cannot be made.
+    #[error("lock file {} cannot be used: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A held directory; dropping it lets go.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes `file` (made with mode 0600 when missing) for the directory that it stands for.
+    pub fn take(file: &Path, directory: &Path) -> Result<Self, LockError> {
+        let io = |source| LockError::Io { path: file.to_owned(), source };
+        if let Some(parent) = file.parent() {
+            std::fs::create_dir_all(parent).map_err(io)?;
+        }
+        let mut open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(file).map_err(io)?;
+        match open.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(LockError::InUse { path: directory.to_owned(), holder: describe(&mut open) });
+            }
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+        let text = serde_json::to_string(&myself()).expect("a holder always serialises");
+        open.set_len(0).map_err(io)?;
+        open.rewind().map_err(io)?;
+        open.write_all(text.as_bytes()).map_err(io)?;
+        Ok(Self { _file: open })
+    }
+
+    /// Like [`take`](Self::take), but waits up to `patience` for another holder to end.
+    pub async fn take_patiently(file: &Path, directory: &Path, patience: Duration) -> Result<Self, LockError> {
+        let step = Duration::from_millis(50);
+        let mut left = patience;
+        loop {
+            match Self::take(file, directory) {
+                Err(LockError::InUse { .. }) if left >= step => {
+                    tokio::time::sleep(step).await;
+                    left -= step;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Who holds `file`, if anybody does.
+    pub fn holder(file: &Path) -> Option<String> {
+        let mut open = OpenOptions::new().read(true).write(true).open(file).ok()?;
+        match open.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(describe(&mut open)),
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+}
+
+fn describe(file: &mut File) -> String {
+    let mut text = String::new();
+    // A holder that has not yet written its name is still a holder.
+    let _ = file.read_to_string(&mut text);
+    match serde_json::from_str::<Holder>(&text) {
+        Ok(who) => format!("process {} on {} (greenroom {}, since {})", who.pid, who.host, who.version, who.started),
+        Err(_) => "another process".to_owned(),
+    }
+}
+
+fn myself() -> Holder {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Holder {
+        pid: std::process::id(),
+        host,
+        started: jiff::Timestamp::now().to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_taker_is_told_who_holds_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("run/lock");
+        let first = Lock::take(&file, directory.path()).unwrap();
+        let error = Lock::take(&file, directory.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {} on ", std::process::id())), "{error}");
+        assert!(Lock::holder(&file).is_some());
+        drop(first);
+        assert_eq!(Lock::holder(&file), None);
+        Lock::take(&file, directory.path()).unwrap();
+    }
+}

@@ -1,0 +1,193 @@
+//! The command line as clap sees it. Only parsing: no IO, no defaults that need the disk.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Hosts AI-agent conversations as supervised actors.
+#[derive(Debug, Parser)]
+#[command(
+    name = "greenroom",
+    version,
+    about,
+    after_help = "Examples:\n  \
+        greenroom agent -m \"hello\"          one answer, no configuration needed\n  \
+        greenroom onboard                   write a first config and workspace\n  \
+        greenroom gateway                   serve WebSocket, OpenAI API and health\n  \
+        greenroom logs --follow             watch the supervision log\n\n\
+        Exit codes: 0 ok, 1 failed, 2 usage, 3 config, 4 directory in use, 5 port in use, 6 no gateway,\n\
+        7 refused (busy), 74 disk, 130 interrupted."
+)]
+pub struct Cli {
+    /// Where things are.
+    #[command(flatten)]
+    pub place: Place,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Where configuration and data are.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Place {
+    /// Configuration file; its directory is the data directory [default: ~/.greenroom/config.json]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Workspace directory, instead of the configured one
+    #[arg(long, global = true, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the configured doors until stopped
+    #[command(after_help = "Examples:\n  greenroom gateway\n  GREENROOM_API__PORT=9000 greenroom gateway\n\n\
+        SIGINT or SIGTERM stops in order: new work is refused, running turns are finished or kept for the next start.\n\
+        A second SIGINT stops at once; nothing accepted is lost.")]
+    Gateway,
+    /// Talk to the agent: one message with -m, else a conversation
+    #[command(after_help = "Examples:\n  greenroom agent -m \"hello\"\n  greenroom agent -m \"and now?\" -s cli:work\n  \
+        greenroom agent                     interactive; /help lists its commands")]
+    Agent(AgentArgs),
+    /// Write a first configuration and workspace; nothing that exists is touched
+    Onboard,
+    /// Show whether a gateway runs here, and how it is
+    Status(Output),
+    /// List and show sessions
+    #[command(subcommand)]
+    Sessions(Sessions),
+    /// Read the supervision log: what died, why, what was lost and what runs again
+    #[command(after_help = "Examples:\n  greenroom logs --follow\n  greenroom logs --session api:7 --event restarted\n  \
+        greenroom logs --path '/registry/*/session/telegram:*' --json")]
+    Logs(LogsArgs),
+    /// Show the live tree of actors of the running gateway
+    Tree(Output),
+    /// Show turns that were given up
+    #[command(subcommand)]
+    Deadletters(Deadletters),
+    /// Check this machine and directory: sandbox, file limit, sync speed, clock, locks, file system
+    Doctor(Output),
+    /// Check the configuration
+    #[command(subcommand)]
+    Config(Config),
+    /// Check the journal
+    #[command(subcommand)]
+    Journal(Journal),
+    /// Copy everything that is needed to go on elsewhere into a new directory, also while a gateway runs
+    Backup {
+        /// A directory that does not exist yet
+        dir: PathBuf,
+    },
+    /// Put a backup in place as the data directory, which must not hold data yet
+    Restore {
+        /// The backup
+        dir: PathBuf,
+    },
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Output {
+    /// Print JSON, exactly as the admin API answers
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// The message; without it a conversation begins
+    #[arg(short, long, value_name = "TEXT")]
+    pub message: Option<String>,
+    /// Session key
+    #[arg(short, long, default_value = "cli:direct", value_name = "KEY")]
+    pub session: String,
+}
+
+/// `sessions …`
+#[derive(Debug, Subcommand)]
+pub enum Sessions {
+    /// All sessions, newest first
+    List(Output),
+    /// The transcript of one session
+    Show {
+        /// Session key
+        key: String,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// End a session's quarantine now
+    Release {
+        /// Session key
+        key: String,
+    },
+}
+
+/// `deadletters …`
+#[derive(Debug, Subcommand)]
+pub enum Deadletters {
+    /// All dead letters, oldest first
+    List(Output),
+}
+
+/// `config …`
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Read the configuration and say what is wrong or unused
+    Check(Output),
+}
+
+/// `journal …`
+#[derive(Debug, Subcommand)]
+pub enum Journal {
+    /// Read every record and say what is there; changes nothing
+    Check(Output),
+}
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// Only actors whose path matches this glob (`*` and `?`)
+    #[arg(long, value_name = "GLOB")]
+    pub path: Option<String>,
+    /// Only this event, for example `restarted`
+    #[arg(long, value_name = "NAME")]
+    pub event: Option<String>,
+    /// Only this session
+    #[arg(long, value_name = "KEY")]
+    pub session: Option<String>,
+    /// Only this turn
+    #[arg(long, value_name = "ID")]
+    pub turn: Option<String>,
+    /// Only events at or after this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Only events before this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Go on printing as events come
+    #[arg(short, long)]
+    pub follow: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn place_arguments_are_global() {
+        let cli = Cli::try_parse_from(["greenroom", "status", "--config", "/x/config.json"]).unwrap();
+        assert_eq!(cli.place.config, Some(PathBuf::from("/x/config.json")));
+    }
+}

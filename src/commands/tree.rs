@@ -1,0 +1,81 @@
+//! `greenroom tree`: the live supervision tree, drawn.
+
+use protocol::supervision::TreeNode;
+
+use super::admin::Admin;
+use super::{print, print_json};
+use crate::cli::Output;
+use crate::config::Loaded;
+
+/// Prints the tree of the running gateway.
+pub async fn run(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
+    let tree = Admin::require(&loaded.paths).await?.get("tree").await?;
+    if output.json {
+        return print_json(&tree);
+    }
+    let root: TreeNode = serde_json::from_value(tree)?;
+    let mut lines = vec![describe(&root)];
+    draw(&root, "", &mut lines);
+    print(&lines.join("\n"))
+}
+
+fn draw(node: &TreeNode, indent: &str, lines: &mut Vec<String>) {
+    for (at, child) in node.children.iter().enumerate() {
+        let last = at + 1 == node.children.len();
+        let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        lines.push(format!("{indent}{branch}{}", describe(child)));
+        draw(child, &format!("{indent}{below}"), lines);
+    }
+}
+
+fn describe(node: &TreeNode) -> String {
+    let name = match &node.session {
+        Some(key) => key.as_str(),
+        None => node.path.0.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("root"),
+    };
+    let mut text = format!("{name}  {}", node.state);
+    if let Some(turn) = node.turn {
+        text.push_str(&format!(", turn {turn}"));
+    }
+    for (word, count) in [("inbox", node.inbox), ("mailbox", node.mailbox), ("restarts", node.restarts)] {
+        if count > 0 {
+            text.push_str(&format!(", {word} {count}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::supervision::{ActorPath, Kind};
+
+    fn node(path: &str, children: Vec<TreeNode>) -> TreeNode {
+        TreeNode {
+            path: ActorPath(path.into()),
+            kind: Kind::Registry,
+            state: "running".to_owned(),
+            epoch: 1,
+            session: None,
+            turn: None,
+            mailbox: 0,
+            inbox: 0,
+            restarts: 0,
+            since: 0,
+            children,
+        }
+    }
+
+    #[test]
+    fn the_tree_is_drawn_with_branches() {
+        let mut inner = node("/registry/0", vec![node("/registry/0/session", vec![])]);
+        inner.restarts = 2;
+        let root = node("/", vec![inner, node("/journal", vec![])]);
+        let mut lines = vec![describe(&root)];
+        draw(&root, "", &mut lines);
+        assert_eq!(
+            lines,
+            ["root  running", "├─ 0  running, restarts 2", "│  └─ session  running", "└─ journal  running"]
+        );
+    }
+}

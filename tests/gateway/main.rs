@@ -1,0 +1,13 @@
+//! The real program, from outside: its command line, its doors, its crashes.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests fail by panicking")]
+
+mod bad_input;
+mod command_line;
+mod doors;
+mod kill_nine;
+mod model_over_http;
+mod operations;
+mod poison;
+mod power_cut;
+mod support;
+mod tidy;

@@ -1,0 +1,92 @@
+//! Load with a scripted model over HTTP: every message once, order kept, sessions in parallel.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use testkit::model::Model;
+
+use crate::support::{Gateway, Place, said};
+
+const CLIENTS: usize = 200;
+const MESSAGES: usize = 20;
+const AT_ONCE: usize = 5;
+
+/// One client: its messages five at a time in one chat; counts the answers by message.
+async fn client(gateway: &Gateway, number: usize) {
+    let chat = format!("chat-{number}");
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    let mut turns = BTreeMap::new();
+    let mut ended = Vec::new();
+    let mut sent = 0;
+    while ended.len() < MESSAGES {
+        while sent < MESSAGES && sent - ended.len() < AT_ONCE {
+            socket.say(&chat, &format!("m{sent} [[seq={chat}:{sent}]]"), &format!("{chat}-m{sent}")).await;
+            sent += 1;
+        }
+        let event = socket.next().await.expect("the connection stays open");
+        match event["event"].as_str().unwrap() {
+            "accepted" => {
+                let number: usize = event["message_id"].as_str().unwrap().rsplit('m').next().unwrap().parse().unwrap();
+                turns.insert(event["turn_id"].as_str().unwrap().to_owned(), number);
+            }
+            "turn_end" => ended.push(event["turn_id"].as_str().unwrap().to_owned()),
+            "error" => panic!("{event}"),
+            _ => {}
+        }
+    }
+    let order: Vec<usize> = ended.iter().map(|turn| turns[turn]).collect();
+    assert_eq!(order, (0..MESSAGES).collect::<Vec<_>>(), "{chat}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_clients_get_each_answer_once_and_in_order() {
+    let model = Model::start_on_thread();
+    model.config(|config| config.delay_ms = 5);
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    futures::future::join_all((0..CLIENTS).map(|number| client(&gateway, number))).await;
+    let stats = model.stats();
+    assert_eq!(stats.seq_out_of_order, 0, "the model saw turns of one session out of order");
+    assert_eq!(stats.seq_overlap, 0, "the model saw two turns of one session at once");
+    assert!(stats.max_concurrent > 1, "sessions did not run in parallel");
+    assert_eq!(gateway.terminate().await, Some(0));
+    for number in 0..CLIENTS {
+        let lines = place.transcript(&format!("websocket.chat-{number}"));
+        let users = said(&lines).iter().filter(|(role, _)| role == "user").count();
+        let answers = said(&lines).iter().filter(|(role, _)| role == "assistant").count();
+        assert_eq!((users, answers), (MESSAGES, MESSAGES));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_is_down_is_reported_in_the_chat_and_the_next_message_works() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    socket.say("a", "please [[error=401]]", "m1").await;
+    let notice = socket.until("message").await;
+    assert!(notice["text"].as_str().unwrap().contains("custom"), "{notice}");
+    socket.until("turn_end").await;
+    socket.say("a", "again", "m2").await;
+    socket.until("accepted").await;
+    socket.until("turn_end").await;
+    let lines = place.transcript("websocket.a");
+    let texts = said(&lines);
+    assert_eq!(texts.len(), 4, "{texts:?}");
+    assert!(texts[3].1.contains("again"), "{texts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_breaks_before_its_first_word_is_asked_again_and_never_stored_as_an_answer() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    let (status, body) = gateway.chat(json!({"user": "a", "messages": [{"role": "user", "content": "x [[error=500;times=1]]"}]}), None).await;
+    assert_eq!(status, 200, "{body}");
+    assert!(body["choices"][0]["message"]["content"].as_str().unwrap().starts_with("echo:x"), "{body}");
+    let (status, body) = gateway.chat(json!({"user": "a", "messages": [{"role": "user", "content": "y [[truncate]]"}]}), None).await;
+    assert_ne!(status, 200, "a truncated stream passed as an answer: {body}");
+}

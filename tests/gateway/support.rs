@@ -1,0 +1,267 @@
+//! A gateway as a child process, and clients for its doors.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt};
+use greenroom::app::beacon::Beacon;
+use serde_json::{Value, json};
+use testkit::with_deadline;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+/// How long anything may take before a test gives up: far beyond what a loaded machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A data directory of its own.
+pub struct Place {
+    pub directory: tempfile::TempDir,
+}
+
+impl Place {
+    /// An empty one: no configuration at all.
+    pub fn empty() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    /// One whose doors take free ports, with `extra` merged over.
+    pub fn new(extra: Value) -> Self {
+        let place = Self::empty();
+        let mut config = json!({
+            "channels": {"websocket": {"port": 0}}, "api": {"port": 0}, "gateway": {"port": 0},
+        });
+        merge(&mut config, extra);
+        place.write_config(&serde_json::to_string_pretty(&config).unwrap());
+        place
+    }
+
+    /// Like [`new`](Self::new), with a model server over HTTP.
+    pub fn with_model(url: &str, extra: Value) -> Self {
+        let mut config = json!({
+            "agents": {"defaults": {"provider": "custom", "model": "scripted"}},
+            "providers": {"custom": {"apiBase": url}},
+        });
+        merge(&mut config, extra);
+        Self::new(config)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn write_config(&self, text: &str) {
+        std::fs::write(self.path().join("config.json"), text).unwrap();
+    }
+
+    /// The program with this data directory and a clean environment.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
+        command.args(arguments).env_clear().env("GREENROOM_HOME", self.path()).env("HOME", self.path());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Starts a gateway and waits until it is ready.
+    pub async fn start(&self) -> Gateway {
+        let log = std::fs::File::create(self.path().join("stderr.txt")).unwrap();
+        let child = self.command(&["gateway"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut gateway = Gateway { child, run: self.path().join("run"), data: self.path().to_owned() };
+        gateway.wait_until_ready().await;
+        gateway
+    }
+
+    /// All supervision events.
+    pub fn events(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path().join("logs/supervision.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The transcript lines of a session, the header left out.
+    pub fn transcript(&self, stem: &str) -> Vec<Value> {
+        let file = self.path().join(format!("workspace/sessions/{stem}.jsonl"));
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// (role, text) of each message of a transcript.
+pub fn said(lines: &[Value]) -> Vec<(String, String)> {
+    lines
+        .iter()
+        .filter(|line| line["type"] == "message")
+        .map(|line| {
+            let message = &line["message"];
+            let text = match &message["content"] {
+                Value::String(text) => text.clone(),
+                blocks => {
+                    let texts = blocks.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+                    texts.collect::<Vec<_>>().join("\n")
+                }
+            };
+            (message["role"].as_str().unwrap().to_owned(), text)
+        })
+        .collect()
+}
+
+pub fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+/// A running gateway; killed when dropped.
+pub struct Gateway {
+    child: Child,
+    run: PathBuf,
+    data: PathBuf,
+}
+
+impl Gateway {
+    async fn wait_until_ready(&mut self) {
+        let client = provider::http_client().unwrap();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                let stderr = std::fs::read_to_string(self.data.join("stderr.txt")).unwrap_or_default();
+                panic!("the gateway ended with {status}: {stderr}");
+            }
+            // A beacon of a killed predecessor names another process.
+            let beacon = Beacon::read(&self.run).filter(|beacon| beacon.pid == self.child.id());
+            if let Some(beacon) = beacon
+                && client.get(format!("{}/ready", beacon.admin_url)).send().await.is_ok_and(|r| r.status() == 200)
+            {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "the gateway is not ready after {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub fn beacon(&self) -> Beacon {
+        Beacon::read(&self.run).unwrap()
+    }
+
+    pub fn api(&self) -> String {
+        self.beacon().api_url.unwrap()
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub fn kill_nine(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and waits for the end; returns the exit code.
+    pub async fn terminate(mut self) -> Option<i32> {
+        self.signal("TERM");
+        let wait = tokio::task::spawn_blocking(move || self.child.wait().unwrap().code());
+        with_deadline("orderly stop", wait).await.unwrap()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        let url = format!("{}{path}", self.beacon().admin_url);
+        let reply = provider::http_client().unwrap().get(url).send().await.unwrap();
+        (reply.status().as_u16(), reply.text().await.unwrap())
+    }
+
+    /// `GET /admin/v1/…` with the token.
+    pub async fn admin(&self, path: &str) -> Value {
+        let beacon = self.beacon();
+        let url = format!("{}/admin/v1/{path}", beacon.admin_url);
+        let reply = provider::http_client().unwrap().get(url).bearer_auth(&beacon.token).send().await.unwrap();
+        reply.json().await.unwrap()
+    }
+
+    /// Waits until no turn is open.
+    pub async fn settle(&self) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let status = self.admin("status").await;
+            if status["journal"]["open"] == 0 {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "turns are still open: {status}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub async fn websocket(&self, query: &str) -> Socket {
+        let url = format!("{}{query}", self.beacon().websocket_url.unwrap());
+        let (stream, _) = with_deadline("websocket handshake", tokio_tungstenite::connect_async(url)).await.unwrap();
+        Socket(stream)
+    }
+
+    /// One plain request to the API.
+    pub async fn chat(&self, body: Value, idempotency_key: Option<&str>) -> (u16, Value) {
+        let mut request = provider::http_client().unwrap().post(format!("{}/chat/completions", self.api())).json(&body);
+        if let Some(key) = idempotency_key {
+            request = request.header("idempotency-key", key);
+        }
+        let reply = with_deadline("chat completion", request.send()).await.unwrap();
+        (reply.status().as_u16(), reply.json().await.unwrap())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // It may have been ended by the test itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A WebSocket client.
+pub struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    pub async fn send(&mut self, frame: Value) {
+        self.send_raw(Message::text(frame.to_string())).await;
+    }
+
+    pub async fn send_raw(&mut self, frame: Message) {
+        self.0.send(frame).await.unwrap();
+    }
+
+    /// The next event, or `None` when the server closed.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            match with_deadline("websocket event", self.0.next()).await? {
+                Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).unwrap()),
+                Ok(Message::Close(_)) | Err(_) => return None,
+                Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
+            }
+        }
+    }
+
+    /// Skips events until one of this name.
+    pub async fn until(&mut self, event: &str) -> Value {
+        loop {
+            let next = self.next().await.unwrap_or_else(|| panic!("closed while waiting for {event}"));
+            if next["event"] == event {
+                return next;
+            }
+        }
+    }
+
+    pub async fn say(&mut self, chat: &str, text: &str, message_id: &str) {
+        self.send(json!({"type": "message", "chat_id": chat, "content": text, "message_id": message_id})).await;
+    }
+}
