@@ -1,1 +1,92 @@
-//! Model calls: OpenAI-compatible servers and the built-in offline model.
+//! Model calls: one front-end actor per arbiter, over state that the whole process shares.
+//!
+//! A session asks for a place ([`permits`](self)), builds its prompt when it has one, and sends it with
+//! [`Complete`](protocol::provider::Complete). The answer streams back; a failure is tried again as long as nothing of
+//! the answer was shown ([`retry`]). Each call is a task of its own, so that none can take another one down.
+//!
+//! Reading order: [`actor`], [`retry`], [`wire::openai`], [`offline`].
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod actor;
+pub mod arguments;
+pub mod http;
+pub mod offline;
+mod permits;
+pub mod retry;
+pub mod sse;
+pub mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::metrics::Metrics;
+use supervision::ports::Clock;
+
+pub use actor::Provider;
+pub use wire::openai::{BadServer, Server};
+
+use permits::Places;
+use wire::openai::Endpoint;
+
+/// Who answers.
+#[derive(Debug, Clone)]
+pub enum Backend {
+    /// The built-in model.
+    Offline,
+    /// A server.
+    OpenAi(Server),
+}
+
+/// Time limits of one try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long the server may send nothing at all, before its answer or in it.
+    pub idle: Duration,
+    /// How long the whole answer may take.
+    pub total: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(90), total: Duration::from_secs(1800) }
+    }
+}
+
+/// Everything configurable.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Who answers.
+    pub backend: Backend,
+    /// How many calls may run at once in this process.
+    pub concurrent_max: usize,
+    /// Time limits.
+    pub limits: Limits,
+}
+
+/// What the front ends of one process share.
+pub struct Shared {
+    /// Absent for the built-in model.
+    endpoint: Option<Arc<Endpoint>>,
+    limits: Limits,
+    places: Arc<Places>,
+    metrics: Metrics,
+    clock: Arc<dyn Clock>,
+}
+
+impl Shared {
+    /// Checks the settings.
+    pub fn new(settings: Settings, metrics: Metrics, clock: Arc<dyn Clock>) -> Result<Arc<Self>, BadServer> {
+        let Settings { backend, concurrent_max, limits } = settings;
+        let endpoint = match backend {
+            Backend::Offline => None,
+            Backend::OpenAi(server) => Some(Arc::new(Endpoint::new(server)?)),
+        };
+        Ok(Arc::new(Self { endpoint, limits, places: Places::new(concurrent_max), metrics, clock }))
+    }
+
+    /// Name of the provider, as in messages and metrics.
+    pub fn name(&self) -> Arc<str> {
+        self.endpoint.as_ref().map_or_else(|| offline::NAME.into(), |endpoint| endpoint.name.clone())
+    }
+}

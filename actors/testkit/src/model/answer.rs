@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use domain::script::{Line, Script, ScriptedTurn, turn_of};
+use domain::text::first_bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -96,10 +97,6 @@ fn text_of(content: Option<&RawValue>) -> String {
         }
         _ => String::new(),
     }
-}
-
-fn clipped(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(ECHO_BYTES_MAX)).unwrap_or(text)
 }
 
 // === impl Answer ===
@@ -208,13 +205,13 @@ fn first_piece(turn: &ScriptedTurn, script: &Script) -> String {
     let mut text = match (&script.say, &script.echo) {
         (Some(say), _) => say.clone(),
         (None, Some(echo)) => format!("echo:{echo}"),
-        (None, None) => format!("echo:{}", clipped(&script.rest)),
+        (None, None) => format!("echo:{}", first_bytes(&script.rest, ECHO_BYTES_MAX)),
     };
     if turn.results > 0 {
         // Writing to a string cannot fail.
         let _ = write!(text, " results={}", turn.results);
         if script.show_results {
-            let _ = write!(text, " last_result={}", clipped(&turn.last_result));
+            let _ = write!(text, " last_result={}", first_bytes(&turn.last_result, ECHO_BYTES_MAX));
         }
     }
     text

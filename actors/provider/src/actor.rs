@@ -1,0 +1,275 @@
+//! The front end: takes the messages of [`protocol::provider`] and starts a task for each call.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Context, Handler, Recipient, Supervised};
+use backon::{ExponentialBuilder, Retryable};
+use domain::chat::AssistantMessage;
+use domain::request::ChatRequest;
+use protocol::metrics::{ByProvider, ByProviderResult};
+use protocol::provider::{AskPermit, Complete, Delta, Event, Failure, FailureKind, Permit};
+use protocol::turn::Stamp;
+use supervision::{Gone, tell};
+use tokio_util::sync::CancellationToken;
+
+use crate::retry::{CallError, RETRIES_MAX, WAIT_MAX, classify, failure};
+use crate::wire::openai::Caller;
+use crate::{Shared, http, offline};
+
+/// First wait before a further try; doubled each time, with jitter.
+const WAIT_MIN: Duration = Duration::from_millis(500);
+
+/// The actor. Holds no state of its own but this arbiter's HTTP client, so a restart loses nothing.
+pub struct Provider {
+    shared: Arc<Shared>,
+    backend: Backend,
+}
+
+enum Backend {
+    Offline,
+    Server(Caller),
+    /// There can be no client; every call says so.
+    Unusable(CallError),
+}
+
+/// The asker's end of one call. Answers exactly once, also when the call panics; a cancelled call answers no more.
+struct Reply {
+    shared: Arc<Shared>,
+    stamp: Stamp,
+    to: Recipient<Event>,
+    cancel: CancellationToken,
+    permit: Option<Permit>,
+    begun: Duration,
+    open: bool,
+}
+
+// === impl Provider ===
+
+impl Provider {
+    /// A front end for the arbiter on which it is made.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let backend = match &shared.endpoint {
+            None => Backend::Offline,
+            Some(endpoint) => match http::http_client() {
+                Ok(http) => Backend::Server(Caller {
+                    endpoint: endpoint.clone(),
+                    http,
+                    limits: shared.limits,
+                    clock: shared.clock.clone(),
+                }),
+                Err(error) => Backend::Unusable(CallError::Request(format!("no HTTPS client can be made: {error}"))),
+            },
+        };
+        Self { shared, backend }
+    }
+}
+
+impl Actor for Provider {
+    type Context = Context<Self>;
+}
+
+impl Supervised for Provider {}
+
+impl Handler<AskPermit> for Provider {
+    type Result = ();
+
+    fn handle(&mut self, ask: AskPermit, _: &mut Self::Context) {
+        self.shared.places.ask(ask);
+    }
+}
+
+impl Handler<Complete> for Provider {
+    type Result = ();
+
+    fn handle(&mut self, call: Complete, _: &mut Self::Context) {
+        let Complete { stamp, permit, request, cancel, reply_to } = call;
+        let (shared, begun) = (self.shared.clone(), self.shared.clock.mono());
+        let reply = Reply { shared, stamp, to: reply_to, cancel, permit: Some(permit), begun, open: true };
+        match &self.backend {
+            Backend::Offline => answer_offline(reply, &request),
+            Backend::Server(caller) => {
+                actix_rt::spawn(call_server(caller.clone(), reply, request));
+            }
+            Backend::Unusable(error) => {
+                let failure = failure(&self.shared.name(), None, error);
+                reply.fail(failure);
+            }
+        }
+    }
+}
+
+/// Ids that the model did not give; short, as some servers take no more than 40 characters back.
+fn id_prefix(stamp: Stamp) -> String {
+    let turn = stamp.turn.0.as_u128() & 0xffff_ffff_ffff;
+    format!("call_{turn:012x}_{}_{}_", stamp.attempt, stamp.round)
+}
+
+/// At once where no delay is asked for: without a task and without a timer.
+fn answer_offline(reply: Reply, request: &ChatRequest) {
+    let answer = offline::answer(request, &id_prefix(reply.stamp));
+    if answer.delay.is_zero() && answer.piece_delay.is_zero() {
+        for delta in answer.deltas {
+            // If the asker is gone, so is the receiver of the last event, and nothing more happens.
+            let _ = reply.show(delta);
+        }
+        reply.complete(answer.message);
+        return;
+    }
+    actix_rt::spawn(async move {
+        let cancel = reply.cancel.clone();
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => reply.cancelled(),
+            () = play(&reply, answer.delay, answer.piece_delay, answer.deltas) => reply.complete(answer.message),
+        }
+    });
+}
+
+async fn play(reply: &Reply, delay: Duration, piece_delay: Duration, deltas: Vec<Delta>) {
+    tokio::time::sleep(delay).await;
+    for (place, delta) in deltas.into_iter().enumerate() {
+        if place > 0 && !piece_delay.is_zero() {
+            tokio::time::sleep(piece_delay).await;
+        }
+        // As above.
+        let _ = reply.show(delta);
+    }
+}
+
+async fn call_server(caller: Caller, reply: Reply, request: ChatRequest) {
+    let cancel = reply.cancel.clone();
+    let gone = CancellationToken::new();
+    let result = tokio::select! {
+        biased;
+        () = cancel.cancelled() => return reply.cancelled(),
+        () = gone.cancelled() => return reply.cancelled(),
+        result = try_to_complete(&caller, &reply, &request, &gone) => result,
+    };
+    match result {
+        Ok(message) => reply.complete(message),
+        Err(error) => reply.fail(failure(&caller.endpoint.name, Some(caller.endpoint.secret()), &error)),
+    }
+}
+
+/// Tries, and tries again as long as it makes sense and nothing of the answer was shown.
+async fn try_to_complete(
+    caller: &Caller,
+    reply: &Reply,
+    request: &ChatRequest,
+    gone: &CancellationToken,
+) -> Result<AssistantMessage, CallError> {
+    let body = caller.endpoint.body(request);
+    let prefix = id_prefix(reply.stamp);
+    let shown = Cell::new(false);
+    let attempt = async || {
+        let mut show = |delta| {
+            shown.set(true);
+            if reply.show(delta).is_err() {
+                gone.cancel();
+            }
+        };
+        caller.attempt(&body, &prefix, &mut show).await
+    };
+    let backoff = ExponentialBuilder::new()
+        .with_min_delay(WAIT_MIN)
+        .with_max_delay(WAIT_MAX)
+        .with_max_times(RETRIES_MAX)
+        .with_jitter();
+    let answer = attempt
+        .retry(backoff)
+        .sleep(tokio::time::sleep)
+        .when(|error| classify(error).again && !shown.get())
+        .adjust(|error, wait| {
+            wait.map(|wait| classify(error).after.map_or(wait, |after| after.max(wait).min(WAIT_MAX)))
+        })
+        .notify(|error, wait| {
+            let provider = &*caller.endpoint.name;
+            let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(
+                provider,
+                class = word(classify(error).kind),
+                wait_ms,
+                "a model call failed and is tried again"
+            );
+        })
+        .await?;
+    Ok(AssistantMessage {
+        text: answer.text,
+        reasoning: answer.reasoning,
+        calls: answer.calls,
+        stop: answer.stop,
+        usage: answer.usage,
+        provider: caller.endpoint.name.clone(),
+        model: request.model.clone(),
+        error: None,
+    })
+}
+
+/// The class as a word for metrics and logs.
+fn word(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Transient => "transient",
+        FailureKind::RateLimited => "rate_limited",
+        FailureKind::Overloaded => "overloaded",
+        FailureKind::Unauthorized => "unauthorized",
+        FailureKind::Billing => "billing",
+        FailureKind::ContextTooLong => "context_too_long",
+        FailureKind::Refused => "refused",
+    }
+}
+
+// === impl Reply ===
+
+impl Reply {
+    fn show(&self, delta: Delta) -> Result<(), Gone> {
+        tell(&self.to, Event::Delta { stamp: self.stamp, delta })
+    }
+
+    fn complete(mut self, message: AssistantMessage) {
+        let event = Event::Completed { stamp: self.stamp, message: Box::new(message) };
+        self.end("ok", Some(event));
+    }
+
+    fn fail(mut self, failure: Failure) {
+        self.end(word(failure.kind), Some(Event::Failed { stamp: self.stamp, failure }));
+    }
+
+    fn cancelled(mut self) {
+        self.end("cancelled", None);
+    }
+
+    fn end(&mut self, result: &'static str, event: Option<Event>) {
+        self.open = false;
+        let provider = || self.shared.name().to_string();
+        let seconds = self.shared.clock.mono().saturating_sub(self.begun).as_secs_f64();
+        let metrics = &self.shared.metrics;
+        metrics.provider_calls.get_or_create(&ByProviderResult { provider: provider(), result }).inc();
+        metrics.provider_seconds.get_or_create(&ByProvider { provider: provider() }).observe(seconds);
+        // The place is free before the asker hears of the end and asks again.
+        self.permit = None;
+        if let Some(event) = event {
+            // An asker that is gone has no use for the answer.
+            let _ = tell(&self.to, event);
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        if self.cancel.is_cancelled() {
+            self.end("cancelled", None);
+            return;
+        }
+        let detail = format!("the call to {} ended unexpectedly", self.shared.name());
+        let failure = Failure { kind: FailureKind::Transient, detail };
+        self.end("crashed", Some(Event::Failed { stamp: self.stamp, failure }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,3 @@
+//! Wire formats: the only places that know how a provider's requests and replies look.
+
+pub mod openai;

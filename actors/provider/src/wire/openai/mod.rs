@@ -1,0 +1,204 @@
+//! Chat completions of OpenAI and of the many servers that say they are compatible.
+//!
+//! `async-openai` makes the requests and hands out the stream; what is sent ([`request`]) and what comes back
+//! ([`chunk`]) are our own tolerant forms, and the HTTP service below ([`service`]) is ours too.
+
+mod chunk;
+mod request;
+mod service;
+
+use std::sync::Arc;
+
+use async_openai::Client;
+use async_openai::config::Config;
+use domain::request::ChatRequest;
+use futures::StreamExt;
+use protocol::provider::Delta;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+use supervision::ports::Clock;
+use tokio::time::timeout;
+
+use crate::Limits;
+use crate::retry::CallError;
+pub use chunk::Answer;
+use chunk::Assembly;
+use request::Quirks;
+use service::{Exchange, Outcome};
+
+/// How long the counts and the end mark may take after the answer said that it is complete.
+const TAIL_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// A server as configured.
+#[derive(Debug, Clone, Default)]
+pub struct Server {
+    /// Name of the provider, for messages and metrics.
+    pub name: String,
+    /// `https://host/v1`.
+    pub base: String,
+    /// Bearer key; servers of one's own may need none.
+    pub key: Option<SecretString>,
+    /// Further headers.
+    pub extra_headers: Vec<(String, String)>,
+    /// Further query parameters.
+    pub extra_query: Vec<(String, String)>,
+    /// Further fields of the body; null removes one of ours.
+    pub extra_body: Map<String, Value>,
+}
+
+/// What is wrong with a [`Server`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadServer {
+    /// The base is no address.
+    #[error("apiBase of provider {name} is not an http or https address")]
+    Base {
+        /// Of the provider.
+        name: String,
+    },
+    /// The key cannot be sent.
+    #[error("apiKey of provider {name} holds characters that cannot be sent in a header")]
+    Key {
+        /// Of the provider.
+        name: String,
+    },
+    /// A header cannot be sent.
+    #[error("header {header} of provider {name} cannot be sent")]
+    Header {
+        /// Of the provider.
+        name: String,
+        /// The header's name.
+        header: String,
+    },
+}
+
+/// A checked [`Server`], as `async-openai` wants it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) name: Arc<str>,
+    base: String,
+    key: SecretString,
+    headers: HeaderMap,
+    query: Vec<(String, String)>,
+    quirks: Quirks,
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    pub(crate) fn new(server: Server) -> Result<Self, BadServer> {
+        let Server { name, base, key, extra_headers, extra_query, extra_body } = server;
+        let url =
+            reqwest::Url::parse(&base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let Some(url) = url else { return Err(BadServer::Base { name }) };
+        let mut headers = HeaderMap::new();
+        if let Some(key) = key.as_ref().filter(|key| !key.expose_secret().is_empty()) {
+            let value = HeaderValue::from_str(&format!("Bearer {}", key.expose_secret()));
+            let Ok(mut value) = value else { return Err(BadServer::Key { name }) };
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        for (header, value) in extra_headers {
+            match (HeaderName::from_bytes(header.as_bytes()), HeaderValue::from_str(&value)) {
+                (Ok(known), Ok(value)) => headers.insert(known, value),
+                (Err(_), _) | (_, Err(_)) => return Err(BadServer::Header { name, header }),
+            };
+        }
+        let quirks = Quirks { max_completion_tokens: url.host_str() == Some("api.openai.com"), extra_body };
+        let base = base.trim_end_matches('/').to_owned();
+        Ok(Self { name: name.into(), base, key: key.unwrap_or_default(), headers, query: extra_query, quirks })
+    }
+
+    /// The key, to be kept out of messages.
+    pub(crate) fn secret(&self) -> &str {
+        self.key.expose_secret()
+    }
+
+    pub(crate) fn body(&self, request: &ChatRequest) -> Value {
+        request::body(request, &self.quirks)
+    }
+}
+
+impl Config for Endpoint {
+    fn headers(&self) -> HeaderMap {
+        self.headers.clone()
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn query(&self) -> Vec<(&str, &str)> {
+        self.query.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    fn api_base(&self) -> &str {
+        &self.base
+    }
+
+    fn api_key(&self) -> &SecretString {
+        &self.key
+    }
+}
+
+/// Makes calls on one runtime.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) http: reqwest::Client,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// Tries once. `show` gets every piece; calls without an id get one that begins with `id_prefix`.
+    pub(crate) async fn attempt(
+        &self,
+        body: &Value,
+        id_prefix: &str,
+        show: &mut impl FnMut(Delta),
+    ) -> Result<Answer, CallError> {
+        let total = self.limits.total;
+        match timeout(total, self.exchange(body, show)).await {
+            Ok(assembly) => assembly?.finish(id_prefix),
+            Err(_) => Err(CallError::TooSlow(total)),
+        }
+    }
+
+    async fn exchange(&self, body: &Value, show: &mut impl FnMut(Delta)) -> Result<Assembly, CallError> {
+        let outcome = Arc::new(Outcome::default());
+        let exchange = Exchange {
+            http: self.http.clone(),
+            limits: self.limits,
+            clock: self.clock.clone(),
+            outcome: outcome.clone(),
+        };
+        let config: Arc<dyn Config> = self.endpoint.clone();
+        let client = Client::build(self.http.clone(), config)
+            .with_http_service(tower::service_fn(move |request| exchange.clone().send(request)));
+        let chat = client.chat();
+        let unnamed = || CallError::Cut("the answer could not be read".to_owned());
+        let opened = chat.create_stream_byot::<_, Value>(body).await;
+        let mut stream = opened.map_err(|_| outcome.error().unwrap_or_else(unnamed))?;
+        let mut assembly = Assembly::default();
+        loop {
+            let next = if assembly.is_finished() {
+                timeout(TAIL_MAX, stream.next()).await.unwrap_or(None)
+            } else {
+                stream.next().await
+            };
+            match next {
+                Some(Ok(chunk)) => assembly.take(&chunk)?.into_iter().for_each(&mut *show),
+                Some(Err(_)) | None if assembly.is_finished() => return Ok(assembly),
+                Some(Err(_)) => return Err(outcome.error().unwrap_or_else(unnamed)),
+                None if outcome.is_done() && !assembly.is_empty() => return Ok(assembly),
+                None => return Err(outcome.error().unwrap_or(CallError::Truncated)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
