@@ -1,1 +1,31 @@
-//! Doors to the outside: WebSocket, OpenAI-compatible API, admin and health.
+//! Doors to the outside: WebSocket, OpenAI-compatible API, health, metrics and administration.
+//!
+//! A door turns what a client sent into a message for the journal, waits until that is durable, and shows the client
+//! what becomes of it. It registers at the [`Hub`] before it hands the message over, so it sees the turn from its first
+//! event on; turns never wait for a client.
+//!
+//! **Invariant:** a client is told "accepted" only after the journal said so, and every refusal says which bound was
+//! reached and when to come back.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`hub`] | turn events on their way to whoever watches, with a short memory for clients that come back |
+//! | [`doors`] | what all doors share: journal, sessions, hub, ports |
+//! | [`websocket`] | nanobot's WebSocket protocol |
+//! | [`openai_api`] | `/v1/chat/completions` and `/v1/models` |
+//! | [`gateway`] | `/health`, `/ready`, `/metrics` and `/admin/v1/` |
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod auth;
+mod control;
+pub mod doors;
+pub mod gateway;
+mod http;
+pub mod hub;
+pub mod openai_api;
+mod outcome;
+pub mod websocket;
+
+pub use doors::{Doors, Phase};
+pub use hub::Hub;

@@ -1,0 +1,235 @@
+//! What all doors share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use domain::body::{TurnBody, body_hash};
+use domain::ids::{MessageId, SessionKey, Source, TurnId};
+use protocol::journal::{Enqueue, Enqueued, Journal};
+use protocol::metrics::{ByDoor, ByDoorReason, Metrics};
+use protocol::registry::Sessions;
+use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
+use protocol::turn::Route;
+use supervision::ports::Ports;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::hub::Hub;
+use crate::outcome::{Refusal, Verdict};
+
+/// Bytes of a body above which the journal could not hold its record.
+pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024 * 1024 - 64 * 1024;
+
+/// At most one refusal in this time goes to the supervision log for each door; the next says how many were left out.
+const REFUSAL_EVENT_EVERY_MS: u64 = 1000;
+
+/// Where the process stands; the composition root sets it, `/ready` shows it.
+#[derive(Debug, Default)]
+pub struct Phase(AtomicU8);
+
+/// A word for where the process stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PhaseWord {
+    /// Work of the last run is being recovered.
+    Recovering,
+    /// Serving.
+    Serving,
+    /// New work is refused; running turns end.
+    Draining,
+}
+
+impl Phase {
+    /// Moves on.
+    pub fn set(&self, word: PhaseWord) {
+        let value = match word {
+            PhaseWord::Recovering => 0,
+            PhaseWord::Serving => 1,
+            PhaseWord::Draining => 2,
+        };
+        self.0.store(value, Ordering::Release);
+    }
+
+    /// Where it stands; `Recovering` at first.
+    pub fn get(&self) -> PhaseWord {
+        match self.0.load(Ordering::Acquire) {
+            0 => PhaseWord::Recovering,
+            1 => PhaseWord::Serving,
+            _ => PhaseWord::Draining,
+        }
+    }
+}
+
+/// Everything a door needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Doors {
+    /// Takes messages.
+    pub journal: Arc<dyn Journal>,
+    /// Reaches sessions.
+    pub sessions: Arc<dyn Sessions>,
+    /// Shows events.
+    pub hub: Arc<Hub>,
+    /// Time, ids, blocking pool.
+    pub ports: Ports,
+    /// Counters.
+    pub metrics: Metrics,
+    /// The supervision log.
+    pub log: Arc<dyn SupervisionLog>,
+    /// Where the process stands.
+    pub phase: Arc<Phase>,
+    /// Bytes of requests and frames that may be under way in the whole process (`runtime.frameBytesInFlight`).
+    pub frame_bytes: Arc<Semaphore>,
+    refusals: Arc<[Refusals; 3]>,
+}
+
+/// What [`Doors::new`] is made of.
+pub struct DoorsParts {
+    /// Takes messages.
+    pub journal: Arc<dyn Journal>,
+    /// Reaches sessions.
+    pub sessions: Arc<dyn Sessions>,
+    /// Shows events.
+    pub hub: Arc<Hub>,
+    /// Time, ids, blocking pool.
+    pub ports: Ports,
+    /// Counters.
+    pub metrics: Metrics,
+    /// The supervision log.
+    pub log: Arc<dyn SupervisionLog>,
+    /// Where the process stands.
+    pub phase: Arc<Phase>,
+    /// `runtime.frameBytesInFlight`.
+    pub frame_bytes_in_flight: usize,
+}
+
+/// Refusals of one door that the supervision log was not told yet.
+#[derive(Debug, Default)]
+struct Refusals {
+    last_ms: AtomicU64,
+    untold: AtomicU64,
+}
+
+/// Which door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    WebSocket,
+    Api,
+    Admin,
+}
+
+impl Door {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::WebSocket => "ws",
+            Self::Api => "api",
+            Self::Admin => "admin",
+        }
+    }
+
+    const fn path(self) -> &'static str {
+        match self {
+            Self::WebSocket => "/channels/websocket",
+            Self::Api => "/channels/api",
+            Self::Admin => "/channels/gateway",
+        }
+    }
+}
+
+/// One message, ready for the journal.
+pub(crate) struct Submission {
+    pub(crate) key: SessionKey,
+    pub(crate) turn: TurnId,
+    pub(crate) source: Source,
+    pub(crate) message_id: MessageId,
+    pub(crate) route: Route,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Doors {
+    /// Puts the parts together.
+    pub fn new(parts: DoorsParts) -> Self {
+        let DoorsParts { journal, sessions, hub, ports, metrics, log, phase, frame_bytes_in_flight } = parts;
+        let frame_bytes = Arc::new(Semaphore::new(frame_bytes_in_flight.min(Semaphore::MAX_PERMITS)));
+        Self { journal, sessions, hub, ports, metrics, log, phase, frame_bytes, refusals: Arc::default() }
+    }
+
+    /// A fresh turn id.
+    pub(crate) fn turn_id(&self) -> TurnId {
+        TurnId(self.ports.ids.uuid_v7())
+    }
+
+    /// Hands a message to the journal.
+    pub(crate) fn submit(&self, submission: Submission) -> oneshot::Receiver<Enqueued> {
+        let Submission { key, turn, source, message_id, route, body } = submission;
+        let body_hash = body_hash(&body);
+        self.journal.enqueue(Enqueue { key, turn, source, message_id, route, body: body.into(), body_hash, retry_of: None })
+    }
+
+    /// Waits for the journal's verdict, and counts it. `None` stands for a journal that is gone.
+    pub(crate) fn verdict(&self, door: Door, key: &SessionKey, enqueued: Option<Enqueued>) -> Verdict {
+        let verdict = Verdict::from_journal(enqueued, self.ports.clock.wall_ms());
+        match &verdict {
+            Verdict::Accepted { .. } => {
+                self.metrics.accepted.get_or_create(&ByDoor { door: door.word() }).inc();
+            }
+            Verdict::Duplicate { .. } => {}
+            Verdict::Refused(refusal) => self.refused(door, key, *refusal),
+        }
+        verdict
+    }
+
+    /// Counts a refusal for a bound, and tells the supervision log.
+    pub(crate) fn refused(&self, door: Door, key: &SessionKey, refusal: Refusal) {
+        self.rejected(door, refusal.metric());
+        let now_ms = self.ports.clock.wall_ms();
+        let index = match door {
+            Door::WebSocket => 0,
+            Door::Api => 1,
+            Door::Admin => 2,
+        };
+        let Some(refusals) = self.refusals.get(index) else { return };
+        let last = refusals.last_ms.load(Ordering::Relaxed);
+        let due = now_ms.saturating_sub(last) >= REFUSAL_EVENT_EVERY_MS;
+        if !due || refusals.last_ms.compare_exchange(last, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            refusals.untold.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let untold = refusals.untold.swap(0, Ordering::Relaxed);
+        let mut event = Event::new(EventName::Refused, ActorPath(door.path().into()), Kind::Channel);
+        event.session = Some(key.clone());
+        event.reason = Some(match untold {
+            0 => refusal.metric().to_owned(),
+            more => format!("{} ({more} more refusals since the last line)", refusal.metric()),
+        });
+        self.log.record(event);
+    }
+
+    /// Counts what a client got wrong.
+    pub(crate) fn rejected(&self, door: Door, reason: &'static str) {
+        tracing::debug!(door = door.word(), reason, "request refused");
+        self.metrics.refused.get_or_create(&ByDoorReason { door: door.word(), reason }).inc();
+    }
+}
+
+/// A source that is a literal of ours.
+pub(crate) fn source(text: &'static str) -> Source {
+    Source::new(text).expect("a literal of letters")
+}
+
+/// The bytes of a text message.
+pub(crate) fn text_body(text: &str) -> Vec<u8> {
+    TurnBody::text(text).encode()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_begins_with_recovery() {
+        let phase = Phase::default();
+        assert_eq!(phase.get(), PhaseWord::Recovering);
+        for word in [PhaseWord::Serving, PhaseWord::Draining, PhaseWord::Recovering] {
+            phase.set(word);
+            assert_eq!(phase.get(), word);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The bounded buffer between the hub and one client's connection.
+//!
+//! Pieces of text that wait are merged; when the buffer is still over its limit the client counts as too slow and loses
+//! its connection. Whoever fills it never waits.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::ids::{Attempt, TurnId};
+use protocol::turn::TurnProgress;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{Shown, Sink};
+
+/// What one connection may have waiting.
+pub(crate) const OUTLET_BYTES_MAX: usize = 1024 * 1024;
+
+/// What an item costs besides its text.
+const ITEM_BYTES: usize = 200;
+
+/// One thing for the connection's writer.
+#[derive(Debug)]
+pub(crate) enum Out<N> {
+    /// An event from the hub.
+    Shown(Shown),
+    /// Something of the connection's own.
+    Note(N),
+}
+
+/// The buffer.
+pub(crate) struct Outlet<N> {
+    queue: Mutex<Queue<N>>,
+    wake: Notify,
+    slow: CancellationToken,
+    bytes_max: usize,
+}
+
+struct Queue<N> {
+    items: VecDeque<Out<N>>,
+    bytes: usize,
+}
+
+impl<N> Outlet<N> {
+    pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
+        let queue = Mutex::new(Queue { items: VecDeque::new(), bytes: 0 });
+        Arc::new(Self { queue, wake: Notify::new(), slow: CancellationToken::new(), bytes_max })
+    }
+
+    /// Adds something of the connection's own, of about `bytes` bytes.
+    pub(crate) fn note(&self, note: N, bytes: usize) {
+        self.push(Out::Note(note), bytes);
+    }
+
+    /// Resolves once the client has proven too slow.
+    pub(crate) async fn too_slow(&self) {
+        self.slow.cancelled().await;
+    }
+
+    /// Waits until there is something, and takes all of it.
+    pub(crate) async fn take(&self) -> VecDeque<Out<N>> {
+        loop {
+            let items = {
+                let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+                queue.bytes = 0;
+                mem::take(&mut queue.items)
+            };
+            if !items.is_empty() {
+                return items;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    fn push(&self, item: Out<N>, text_bytes: usize) {
+        if self.slow.is_cancelled() {
+            return;
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.push(item, text_bytes);
+        if queue.bytes > self.bytes_max {
+            queue.merge();
+            if queue.bytes > self.bytes_max {
+                queue.items = VecDeque::new();
+                queue.bytes = 0;
+                self.slow.cancel();
+            }
+        }
+        drop(queue);
+        self.wake.notify_one();
+    }
+}
+
+impl<N: Send + 'static> Sink for Outlet<N> {
+    fn show(&self, shown: &Shown) {
+        let bytes = shown_bytes(shown);
+        self.push(Out::Shown(shown.clone()), bytes);
+    }
+}
+
+impl<N> Queue<N> {
+    fn push(&mut self, item: Out<N>, text_bytes: usize) {
+        if let (Some(Out::Shown(last)), Out::Shown(next)) = (self.items.back_mut(), &item)
+            && join(last, next)
+        {
+            self.bytes += text_bytes;
+            return;
+        }
+        self.bytes += text_bytes + ITEM_BYTES;
+        self.items.push_back(item);
+    }
+
+    /// Merges all deltas of one stream between two of its other events, also where events of other turns lie between.
+    fn merge(&mut self) {
+        let mut open: HashMap<(TurnId, Attempt), usize> = HashMap::new();
+        let mut kept: VecDeque<Out<N>> = VecDeque::with_capacity(self.items.len() / 2);
+        for item in mem::take(&mut self.items) {
+            let Out::Shown(shown) = &item else {
+                kept.push_back(item);
+                continue;
+            };
+            let stream = (shown.event.turn, shown.event.attempt);
+            let earlier = open.get(&stream).and_then(|index| kept.get_mut(*index));
+            if let Some(Out::Shown(earlier)) = earlier
+                && join(earlier, shown)
+            {
+                self.bytes -= ITEM_BYTES;
+                continue;
+            }
+            open.insert(stream, kept.len());
+            kept.push_back(item);
+        }
+        self.items = kept;
+    }
+}
+
+/// Appends `next` to `last` when both are text of the same stream.
+fn join(last: &mut Shown, next: &Shown) -> bool {
+    let same = last.event.turn == next.event.turn
+        && last.event.attempt == next.event.attempt
+        && last.round == next.round
+        && last.gap == next.gap
+        && !next.restart;
+    if !same {
+        return false;
+    }
+    match (&mut last.event.what, &next.event.what) {
+        (TurnProgress::Delta(text), TurnProgress::Delta(more))
+        | (TurnProgress::Reasoning(text), TurnProgress::Reasoning(more)) => text.push_str(more),
+        (
+            TurnProgress::Started
+            | TurnProgress::Delta(_)
+            | TurnProgress::Reasoning(_)
+            | TurnProgress::StreamEnd { .. }
+            | TurnProgress::ToolStarted { .. }
+            | TurnProgress::ToolEnded { .. }
+            | TurnProgress::Finished(_),
+            _,
+        ) => return false,
+    }
+    last.event.seq = next.event.seq;
+    true
+}
+
+fn shown_bytes(shown: &Shown) -> usize {
+    match &shown.event.what {
+        TurnProgress::Started => 0,
+        TurnProgress::Delta(text) | TurnProgress::Reasoning(text) => text.len(),
+        TurnProgress::StreamEnd { text, .. } => text.len(),
+        TurnProgress::ToolStarted { name, arguments, .. } => name.len() + arguments.len(),
+        TurnProgress::ToolEnded { name, .. } => name.len(),
+        TurnProgress::Finished(finished) => finished.text.len(),
+    }
+}

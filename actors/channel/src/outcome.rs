@@ -1,0 +1,184 @@
+//! What the journal and the transcript say about a message, as doors tell it.
+
+use std::time::Duration;
+
+use domain::ids::{Seq, SessionKey, TurnId};
+use protocol::journal::{AcceptedState, BusyReason, DuplicateState, Enqueued};
+use protocol::session::{Mail, TurnRecord};
+use protocol::turn::{Finished, TurnProgress};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
+
+use crate::doors::Doors;
+use crate::hub::{Shown, Sink};
+
+/// When to come back if nothing better is known.
+const RETRY_AFTER_MS: u64 = 5000;
+
+/// How long a session may take to load before the asker is told that the outcome is not known yet.
+const READ_TURN_MAX: Duration = Duration::from_secs(60);
+
+/// The journal's verdict over a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Durable.
+    Accepted { turn: TurnId, seq: Seq, position: u32, state: AcceptedState },
+    /// It was accepted before, under this turn.
+    Duplicate { turn: TurnId, state: DuplicateState },
+    /// Nothing was written.
+    Refused(Refusal),
+}
+
+/// Why nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The id was used with another body.
+    Conflict,
+    /// The session's inbox is full.
+    SessionFull { retry_after_ms: u64 },
+    /// The process has too much waiting.
+    ProcessFull { retry_after_ms: u64 },
+    /// The disk is full or cannot be written.
+    Disk { retry_after_ms: u64 },
+    /// The session crashed too often and its inbox is full.
+    Quarantined { retry_after_ms: u64 },
+    /// The process is stopping.
+    Draining,
+}
+
+impl Verdict {
+    pub(crate) fn from_journal(enqueued: Option<Enqueued>, now_ms: u64) -> Self {
+        match enqueued {
+            Some(Enqueued::Accepted { turn, seq, position, state }) => Self::Accepted { turn, seq, position, state },
+            Some(Enqueued::Duplicate { turn, state }) => Self::Duplicate { turn, state },
+            Some(Enqueued::Conflict { .. }) => Self::Refused(Refusal::Conflict),
+            Some(Enqueued::Busy { retry_after_ms, why }) => Self::Refused(match why {
+                BusyReason::Session => Refusal::SessionFull { retry_after_ms },
+                BusyReason::Process => Refusal::ProcessFull { retry_after_ms },
+                BusyReason::Disk => Refusal::Disk { retry_after_ms },
+            }),
+            Some(Enqueued::Quarantined { until_ms }) => {
+                Self::Refused(Refusal::Quarantined { retry_after_ms: until_ms.saturating_sub(now_ms).max(1000) })
+            }
+            Some(Enqueued::Draining) | None => Self::Refused(Refusal::Draining),
+        }
+    }
+}
+
+impl Refusal {
+    /// The word that clients are given.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Conflict => "message_id_conflict",
+            Self::SessionFull { .. } | Self::ProcessFull { .. } | Self::Disk { .. } | Self::Quarantined { .. } => "busy",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// The word that is counted.
+    pub(crate) fn metric(self) -> &'static str {
+        match self {
+            Self::Conflict => "message_id_conflict",
+            Self::SessionFull { .. } => "session_full",
+            Self::ProcessFull { .. } => "process_full",
+            Self::Disk { .. } => "disk",
+            Self::Quarantined { .. } => "quarantined",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// A sentence for the client.
+    pub(crate) fn detail(self) -> &'static str {
+        match self {
+            Self::Conflict => "this message id was used before with another content",
+            Self::SessionFull { .. } => "too many messages of this session are waiting",
+            Self::ProcessFull { .. } => "too much is waiting in the whole gateway",
+            Self::Disk { .. } => "the journal cannot be written right now",
+            Self::Quarantined { .. } => "this session is held back after repeated crashes and its queue is full",
+            Self::Draining => "the gateway is stopping",
+        }
+    }
+
+    /// When it may work.
+    pub(crate) fn retry_after_ms(self) -> Option<u64> {
+        match self {
+            Self::Conflict => None,
+            Self::SessionFull { retry_after_ms }
+            | Self::ProcessFull { retry_after_ms }
+            | Self::Disk { retry_after_ms }
+            | Self::Quarantined { retry_after_ms } => Some(retry_after_ms),
+            Self::Draining => Some(RETRY_AFTER_MS),
+        }
+    }
+}
+
+/// Waits for the end of a turn and for nothing else.
+pub(crate) struct EndSink(Mutex<Option<oneshot::Sender<Arc<Finished>>>>);
+
+impl EndSink {
+    pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<Arc<Finished>>) {
+        let (tx, rx) = oneshot::channel();
+        (Arc::new(Self(Mutex::new(Some(tx)))), rx)
+    }
+}
+
+impl Sink for EndSink {
+    fn show(&self, shown: &Shown) {
+        let TurnProgress::Finished(finished) = &shown.event.what else { return };
+        if let Some(end) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // The asker may be gone.
+            let _ = end.send(Arc::clone(finished));
+        }
+    }
+}
+
+/// What is known of a turn that was accepted earlier.
+pub(crate) enum Past {
+    /// It waits or runs.
+    Open,
+    /// It ended so.
+    Ended(Arc<Finished>),
+    /// Neither journal nor transcript know it any more.
+    Unknown,
+    /// The session cannot be read now.
+    Unreachable,
+}
+
+/// Asks the session's transcript for a turn's outcome.
+pub(crate) async fn read_turn(doors: &Doors, key: &SessionKey, turn: TurnId) -> Past {
+    let (reply, answer) = oneshot::channel();
+    if doors.sessions.tell(key, Mail::ReadTurn { turn, reply }).is_err() {
+        return Past::Unreachable;
+    }
+    match tokio::time::timeout(READ_TURN_MAX, answer).await {
+        Ok(Ok(Some(TurnRecord::Open))) => Past::Open,
+        Ok(Ok(Some(TurnRecord::Ended { result, text, usage, model }))) => {
+            Past::Ended(Arc::new(Finished { result, text, usage, model: model.into(), latency_ms: 0 }))
+        }
+        Ok(Ok(None)) => Past::Unknown,
+        Ok(Err(_)) | Err(_) => Past::Unreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_its_words() {
+        let turn = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+        for (enqueued, word, metric, retry) in [
+            (Some(Enqueued::Conflict { turn }), "message_id_conflict", "message_id_conflict", None),
+            (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Session }), "busy", "session_full", Some(7)),
+            (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Process }), "busy", "process_full", Some(7)),
+            (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Disk }), "busy", "disk", Some(7)),
+            (Some(Enqueued::Quarantined { until_ms: 90_000 }), "busy", "quarantined", Some(80_000)),
+            (Some(Enqueued::Draining), "draining", "draining", Some(5000)),
+            (None, "draining", "draining", Some(5000)),
+        ] {
+            let Verdict::Refused(refusal) = Verdict::from_journal(enqueued, 10_000) else { panic!("{word}") };
+            assert_eq!((refusal.word(), refusal.metric(), refusal.retry_after_ms()), (word, metric, retry));
+            assert!(!refusal.detail().is_empty());
+        }
+    }
+}
