@@ -1,0 +1,39 @@
+//! Arguments of a call, from what the model wrote to what a tool gets. Pure.
+
+use domain::chat::Arguments;
+use domain::schema::cast_and_check;
+use serde_json::{Map, Value};
+
+/// The arguments as a map that fits `schema`, or what is wrong with them, for the model.
+pub(crate) fn prepare(
+    tool: &str,
+    schema: &Value,
+    aliases: &[(&str, &str)],
+    arguments: Arguments,
+) -> Result<Map<String, Value>, String> {
+    let map = match arguments {
+        Arguments::Object(map) => map,
+        Arguments::Malformed { problem, .. } => {
+            return Err(format!("the arguments of {tool} are not a JSON object: {problem}. Nothing was run."));
+        }
+    };
+    let mut map = unwrapped(schema, map);
+    for (other, real) in aliases {
+        if !map.contains_key(*real)
+            && let Some(value) = map.remove(*other)
+        {
+            map.insert((*real).to_owned(), value);
+        }
+    }
+    cast_and_check(schema, map)
+        .map_err(|problems| format!("the arguments of {tool} do not fit: {}. Nothing was run.", problems.join("; ")))
+}
+
+/// Some models wrap everything in one `arguments` object.
+fn unwrapped(schema: &Value, map: Map<String, Value>) -> Map<String, Value> {
+    let own = schema.get("properties").and_then(|all| all.get("arguments")).is_some();
+    match map.get("arguments") {
+        Some(Value::Object(inner)) if map.len() == 1 && !own => inner.clone(),
+        Some(_) | None => map,
+    }
+}

@@ -1,0 +1,251 @@
+//! From the path a model wrote to an open file: resolve, judge, then open exactly what was judged.
+//!
+//! The target is resolved first, links included, and judged by [`Policy`]. It is then opened by walking down from the
+//! root directory handle by handle, following no link: a component that was replaced by a link in between fails to
+//! open instead of leading elsewhere. Each directory on the way is also compared with the private ones by identity, so
+//! that another name for the same directory (a bind mount, another spelling on a file system that ignores case) does
+//! not help. All functions block.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::paths::{Denied, Policy, Reach};
+
+/// Directories that `write_file` makes.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// The roots as configured; resolved anew for each use, as directories come and go.
+#[derive(Debug, Clone)]
+pub(crate) struct Fence {
+    pub(crate) workspace: PathBuf,
+    pub(crate) forbidden: Vec<PathBuf>,
+    pub(crate) reach: Reach,
+}
+
+/// A judged path.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// How it is called in messages: relative to the workspace when inside it.
+    pub(crate) shown: String,
+    /// Resolved.
+    pub(crate) path: PathBuf,
+    root: PathBuf,
+    below: Vec<OsString>,
+    private: Vec<Identity>,
+    policy: Policy,
+}
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+/// Why a path cannot be used; the text is for the model.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PathError {
+    #[error("the path is empty")]
+    Empty,
+    #[error("the path contains a NUL character")]
+    Nul,
+    #[error("`{0}` is outside the workspace; give a path inside it, relative to its root")]
+    Outside(String),
+    #[error("`{0}` is kept by the gateway for itself and not open to tools")]
+    Private(String),
+    #[error("`{0}` belongs to the kernel and is not open to tools")]
+    Kernel(String),
+    #[error("`{0}` does not exist")]
+    Missing(String),
+    #[error("`{0}` is not a directory, or lies below something that is none")]
+    NotDirectory(String),
+    #[error("`{0}` is a directory")]
+    IsDirectory(String),
+    #[error("`{0}` is not a regular file (a device, socket or pipe)")]
+    Special(String),
+    #[error("`{0}` is a link that leads nowhere, or changed while it was being opened")]
+    Unsteady(String),
+    #[error("the workspace is not usable: {0}")]
+    Workspace(io::Error),
+    #[error("`{shown}`: {source}")]
+    Io { shown: String, source: io::Error },
+}
+
+// === impl Fence ===
+
+impl Fence {
+    /// The rules as of now.
+    pub(crate) fn policy(&self) -> Result<Policy, PathError> {
+        let workspace = self.workspace.canonicalize().map_err(PathError::Workspace)?;
+        let private = self.forbidden.iter().filter_map(|path| resolve(path).ok()).collect();
+        Ok(Policy { workspace, private, reach: self.reach })
+    }
+
+    /// Resolves and judges `text`, relative to the workspace.
+    pub(crate) fn locate(&self, text: &str) -> Result<Target, PathError> {
+        if text.is_empty() {
+            return Err(PathError::Empty);
+        }
+        if text.contains('\0') {
+            return Err(PathError::Nul);
+        }
+        let policy = self.policy()?;
+        let path = match resolve(&policy.workspace.join(text)) {
+            Ok(path) => path,
+            Err(Unresolved::UpFromMissing) => return Err(PathError::Missing(text.to_owned())),
+            Err(Unresolved::Io(error)) => return Err(named(text, error)),
+        };
+        if let Err(denied) = policy.judge(&path) {
+            let shown = relative(&path, &policy.workspace).unwrap_or_else(|| text.to_owned());
+            return Err(match denied {
+                Denied::Outside => PathError::Outside(text.to_owned()),
+                Denied::Private => PathError::Private(shown),
+                Denied::Kernel => PathError::Kernel(text.to_owned()),
+            });
+        }
+        let inside = path.starts_with(&policy.workspace);
+        let root = if inside { policy.workspace.clone() } else { PathBuf::from("/") };
+        let shown = relative(&path, &policy.workspace).unwrap_or_else(|| path.display().to_string());
+        let below = path.strip_prefix(&root).map(|rest| rest.iter().map(OsString::from).collect()).unwrap_or_default();
+        let private = policy.private.iter().filter_map(|path| identity(path)).collect();
+        Ok(Target { shown, path, root, below, private, policy })
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// Opens the file for reading; directories, devices, pipes and sockets are refused.
+    pub(crate) fn open_file(&self) -> Result<File, PathError> {
+        let Some((name, dirs)) = self.below.split_last() else {
+            return Err(PathError::IsDirectory(self.shown.clone()));
+        };
+        let parent = self.enter(dirs, Missing::Fail)?;
+        // NONBLOCK: opening a pipe must not wait for its other end.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(|errno| self.error(errno))?;
+        let file = File::from(file);
+        let kind = file.metadata().map_err(|error| named(&self.shown, error))?.file_type();
+        if kind.is_dir() {
+            return Err(PathError::IsDirectory(self.shown.clone()));
+        }
+        if !kind.is_file() {
+            return Err(PathError::Special(self.shown.clone()));
+        }
+        self.check(&file)?;
+        Ok(file)
+    }
+
+    /// Opens the directory itself.
+    pub(crate) fn open_dir(&self) -> Result<OwnedFd, PathError> {
+        self.enter(&self.below, Missing::Fail)
+    }
+
+    /// Opens the directory that holds, or will hold, the target, making it when needed; with the target's name in it.
+    pub(crate) fn open_parent(&self) -> Result<(OwnedFd, &OsString), PathError> {
+        let Some((name, dirs)) = self.below.split_last() else {
+            return Err(PathError::IsDirectory(self.shown.clone()));
+        };
+        Ok((self.enter(dirs, Missing::Make)?, name))
+    }
+
+    /// Whether an entry `name` of this directory may be shown.
+    pub(crate) fn shows(&self, name: &Path) -> bool {
+        self.policy.judge(&self.path.join(name)).is_ok()
+    }
+
+    /// Opens a directory below this one, following no link.
+    pub(crate) fn open_below(&self, rest: &Path) -> Result<OwnedFd, PathError> {
+        let mut names = self.below.clone();
+        names.extend(rest.iter().map(OsString::from));
+        self.enter(&names, Missing::Fail)
+    }
+
+    /// As [`PathError`], about this target.
+    pub(crate) fn error(&self, errno: Errno) -> PathError {
+        named(&self.shown, errno.into())
+    }
+
+    fn enter(&self, dirs: &[OsString], missing: Missing) -> Result<OwnedFd, PathError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut here = rustix::fs::open(&self.root, flags, Mode::empty()).map_err(|errno| self.error(errno))?;
+        for name in dirs {
+            let mut next = rustix::fs::openat(&here, name, flags, Mode::empty());
+            if matches!(next, Err(Errno::NOENT)) && missing == Missing::Make {
+                match rustix::fs::mkdirat(&here, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+                    // Somebody else made it: fine.
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(self.error(errno)),
+                }
+                next = rustix::fs::openat(&here, name, flags, Mode::empty());
+            }
+            here = next.map_err(|errno| self.error(errno))?;
+            self.check(&here)?;
+        }
+        Ok(here)
+    }
+
+    /// Refuses what is private, under whatever name it was reached.
+    fn check(&self, file: impl std::os::fd::AsFd) -> Result<(), PathError> {
+        let stat = rustix::fs::fstat(file).map_err(|errno| self.error(errno))?;
+        if self.private.contains(&(stat.st_dev, stat.st_ino)) {
+            return Err(PathError::Private(self.shown.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// What to do about a missing directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Fail,
+    Make,
+}
+
+enum Unresolved {
+    /// `missing/..`: what it means depends on what is not there.
+    UpFromMissing,
+    Io(io::Error),
+}
+
+/// The path without links and `..`; its end may not exist yet.
+fn resolve(path: &Path) -> Result<PathBuf, Unresolved> {
+    for ancestor in path.ancestors() {
+        match ancestor.canonicalize() {
+            Ok(found) => {
+                let rest = path.strip_prefix(ancestor).unwrap_or(Path::new(""));
+                if rest.components().any(|part| !matches!(part, Component::Normal(_))) {
+                    return Err(Unresolved::UpFromMissing);
+                }
+                // A join with nothing would add a slash, which turns a file into a directory.
+                return Ok(if rest.as_os_str().is_empty() { found } else { found.join(rest) });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Unresolved::Io(error)),
+        }
+    }
+    Err(Unresolved::Io(io::ErrorKind::NotFound.into()))
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    rustix::fs::stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+fn relative(path: &Path, workspace: &Path) -> Option<String> {
+    let rest = path.strip_prefix(workspace).ok()?;
+    Some(if rest.as_os_str().is_empty() { ".".to_owned() } else { rest.display().to_string() })
+}
+
+fn named(shown: &str, error: io::Error) -> PathError {
+    let shown = shown.to_owned();
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => PathError::Missing(shown),
+        Some(Errno::NOTDIR) => PathError::NotDirectory(shown),
+        Some(Errno::ISDIR) => PathError::IsDirectory(shown),
+        Some(Errno::LOOP) => PathError::Unsteady(shown),
+        Some(Errno::NXIO) => PathError::Special(shown),
+        Some(_) | None => PathError::Io { shown, source: error },
+    }
+}

@@ -1,0 +1,110 @@
+//! `write_file`: the whole contents of a file, all or nothing.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+
+use domain::request::ToolSpec;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use serde_json::json;
+
+use crate::place::{Fence, PathError};
+use crate::tool::{Call, Outcome, Tool};
+
+/// Of a new file.
+const FILE_MODE: u32 = 0o644;
+/// Permission bits that a rewritten file keeps.
+const KEPT_MODE: u32 = 0o777;
+
+/// Writes files.
+pub(crate) struct WriteFile {
+    fence: Arc<Fence>,
+}
+
+// === impl WriteFile ===
+
+impl WriteFile {
+    /// Writes within `fence`.
+    pub(crate) fn new(fence: Arc<Fence>) -> Self {
+        Self { fence }
+    }
+}
+
+impl Tool for WriteFile {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "write_file".to_owned(),
+            description: "Writes a file of the workspace, replacing it when it exists. Directories on the way are \
+                          made. A reader sees the old or the new contents, nothing in between."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "path": {"type": "string", "description": "Path of the file, relative to the workspace"},
+                    "content": {"type": "string", "description": "The whole new contents"}
+                },
+                "required": ["path", "content"],
+                "additionalProperties": false
+            }),
+            parallel: false,
+            idempotent: true,
+        }
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
+        let fence = self.fence.clone();
+        async move {
+            let path = call.text("path").unwrap_or_default().to_owned();
+            let content = call.text("content").unwrap_or_default().to_owned();
+            let nonce = call.ports.ids.random();
+            match call.blocking(move || write(&fence, &path, content.as_bytes(), nonce)).await {
+                Ok(text) => Outcome::text(text),
+                Err(error) => Outcome::error(format!("Error: {error}. Nothing was written.")),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<String, PathError> {
+    if path.ends_with('/') {
+        return Err(PathError::IsDirectory(path.to_owned()));
+    }
+    let target = fence.locate(path)?;
+    let (parent, name) = target.open_parent()?;
+    let old = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Some(stat),
+        Err(Errno::NOENT) => None,
+        Err(errno) => return Err(target.error(errno)),
+    };
+    let mode = match old.map(|stat| (FileType::from_raw_mode(stat.st_mode), stat.st_mode)) {
+        None => FILE_MODE,
+        Some((FileType::RegularFile, mode)) => mode & KEPT_MODE,
+        Some((FileType::Directory, _)) => return Err(PathError::IsDirectory(target.shown)),
+        Some((FileType::Symlink, _)) => return Err(PathError::Unsteady(target.shown)),
+        Some(_) => return Err(PathError::Special(target.shown)),
+    };
+    // In the same directory, so that the rename is atomic.
+    let temporary = format!(".greenroom-{nonce:016x}.tmp");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let new = rustix::fs::openat(&parent, &temporary, flags, Mode::from_raw_mode(0o600));
+    let mut new = File::from(new.map_err(|errno| target.error(errno))?);
+    let written =
+        fill(&mut new, content, mode).and_then(|()| Ok(rustix::fs::renameat(&parent, &temporary, &parent, name)?));
+    if let Err(source) = written {
+        // Whatever was wrong with the write, the old contents stand and the rest is litter.
+        let _ = rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty());
+        return Err(PathError::Io { shown: target.shown, source });
+    }
+    let verb = if old.is_some() { "Rewrote" } else { "Wrote" };
+    Ok(format!("{verb} `{}` ({} bytes)", target.shown, content.len()))
+}
+
+fn fill(file: &mut File, content: &[u8], mode: u32) -> std::io::Result<()> {
+    file.write_all(content)?;
+    rustix::fs::fchmod(&*file, Mode::from_raw_mode(mode))?;
+    file.sync_data()
+}
