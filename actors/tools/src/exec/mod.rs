@@ -17,7 +17,7 @@ mod process;
 mod sandbox;
 mod survivors;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +63,10 @@ pub struct ExecConfig {
     pub timeout: Duration,
     /// Environment variables of the gateway that commands see, beside `HOME`, `LANG`, `TERM` and `PATH`.
     pub allowed_env_keys: Vec<String>,
+    /// Put before the gateway's `PATH`.
+    pub path_prepend: Option<String>,
+    /// Put after the gateway's `PATH`.
+    pub path_append: Option<String>,
 }
 
 /// Runs commands.
@@ -103,7 +107,7 @@ impl Exec {
             fence,
             mode,
             timeout: config.timeout,
-            environment: environment(&config.allowed_env_keys, |key| std::env::var_os(key)),
+            environment: environment(config, |key| std::env::var_os(key)),
             shell: shell(),
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
         }
@@ -251,17 +255,22 @@ impl Request {
 }
 
 /// What a command sees of the gateway's environment, where `value` looks variables up.
-fn environment(allowed: &[String], value: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
-    let fixed = [
-        ("HOME", "/"),
-        ("LANG", "C.UTF-8"),
-        ("TERM", "dumb"),
-        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+fn environment(config: &ExecConfig, value: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
+    let or = |key: &str, default: &str| value(key).unwrap_or_else(|| default.into());
+    let path = or("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let (before, after) = (config.path_prepend.as_deref(), config.path_append.as_deref());
+    let parts = [before.map(OsStr::new), Some(&*path), after.map(OsStr::new)];
+    let parts: Vec<&OsStr> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let mut all = vec![
+        ("HOME".into(), or("HOME", "/")),
+        ("LANG".into(), or("LANG", "C.UTF-8")),
+        ("TERM".into(), or("TERM", "dumb")),
+        ("PATH".into(), parts.join(OsStr::new(":"))),
     ];
-    let mut all: Vec<(OsString, OsString)> =
-        fixed.iter().map(|(key, default)| ((*key).into(), value(key).unwrap_or_else(|| (*default).into()))).collect();
-    for key in allowed.iter().filter(|key| fixed.iter().all(|(fixed, _)| fixed != key)) {
-        if let Some(value) = value(key) {
+    for key in &config.allowed_env_keys {
+        if all.iter().all(|(known, _)| known != OsStr::new(key))
+            && let Some(value) = value(key)
+        {
             all.push((key.into(), value));
         }
     }
