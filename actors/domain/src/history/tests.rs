@@ -1,0 +1,253 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::chat::{Arguments, Usage};
+use crate::transcript::{Head, ToolResultEntry, Transcript, UserEntry};
+
+fn id(text: &str) -> ToolCallId {
+    ToolCallId(text.into())
+}
+
+fn user(text: &str) -> EntryKind {
+    EntryKind::User(UserEntry { content: vec![Content::text(text)], mark: None })
+}
+
+fn call(id_text: &str, name: &str) -> ToolCall {
+    ToolCall { id: id(id_text), name: name.to_owned(), arguments: Arguments::Object(serde_json::Map::new()) }
+}
+
+fn assistant(text: &str, stop: StopReason, calls: &[(&str, &str)]) -> EntryKind {
+    let message = AssistantMessage {
+        text: text.to_owned(),
+        reasoning: None,
+        calls: calls.iter().map(|(id, name)| call(id, name)).collect(),
+        stop,
+        usage: Usage::default(),
+        provider: "p".into(),
+        model: "m".into(),
+        error: None,
+    };
+    EntryKind::Assistant(Box::new(AssistantEntry { message, turn: None, end: None, transcript_only: false }))
+}
+
+fn result(call: &str, text: &str) -> EntryKind {
+    let content = vec![Content::text(text)];
+    let result = ToolResult { call: id(call), name: "t".to_owned(), content, is_error: false };
+    EntryKind::ToolResult(ToolResultEntry { result, turn: None })
+}
+
+fn compaction(summary: &str, first_kept: Option<&str>) -> EntryKind {
+    EntryKind::Compaction { summary: summary.to_owned(), first_kept: first_kept.map(Arc::from) }
+}
+
+/// Entries with the ids 0, 1, 2 ... in a chain.
+fn transcript(kinds: Vec<EntryKind>) -> Transcript {
+    let mut transcript = Transcript::default();
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let parent = transcript.append_parent().cloned();
+        transcript.push(Entry::new(Head { id: at.to_string().into(), parent, timestamp_ms: 1 }, kind));
+    }
+    transcript
+}
+
+/// `u:text`, `a:text(call,call)`, `r:call=text`.
+fn told(messages: &[Message]) -> Vec<String> {
+    messages
+        .iter()
+        .map(|message| match message {
+            Message::User(content) => format!("u:{}", crate::chat::plain_text(content)),
+            Message::Assistant(message) => {
+                let calls: Vec<String> = message.calls.iter().map(|call| call.id.to_string()).collect();
+                format!("a:{}({})", message.text, calls.join(","))
+            }
+            Message::ToolResult(result) => format!("r:{}={}", result.call, crate::chat::plain_text(&result.content)),
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check(kinds: Vec<EntryKind>, expected: &[&str]) {
+    let transcript = transcript(kinds);
+    let history = select(&transcript.path_to_leaf(), &HashSet::from([id("begun")]), u64::MAX);
+    assert_eq!(told(&history.messages), expected);
+}
+
+#[test]
+fn only_a_user_begins() {
+    check(vec![assistant("x", StopReason::Stop, &[]), result("c", "r"), user("hi")], &["u:hi"]);
+    check(vec![assistant("x", StopReason::Stop, &[])], &[]);
+    check(vec![user(" ")], &["u:(an empty message)"]);
+}
+
+#[test]
+fn results_stand_behind_their_calls_in_order() {
+    check(
+        vec![
+            user("hi"),
+            assistant("", StopReason::ToolUse, &[("1", "t"), ("2", "t")]),
+            result("2", "two"),
+            result("1", "one"),
+            result("1", "again"),
+            result("9", "orphan"),
+            assistant("done", StopReason::Stop, &[]),
+            result("2", "late"),
+        ],
+        &["u:hi", "a:(1,2)", "r:1=one", "r:2=two", "a:done()"],
+    );
+}
+
+#[test]
+fn calls_without_result_get_one() {
+    let unknown = format!("r:begun={OUTCOME_UNKNOWN}");
+    let not_run = format!("r:2={NOT_RUN}");
+    check(
+        vec![user("hi"), assistant("", StopReason::ToolUse, &[("begun", "t"), ("2", "t"), ("3", " ")]), user("and?")],
+        &["u:hi", "a:(begun,2)", &unknown, &not_run, "u:and?"],
+    );
+    check(vec![user("hi"), assistant("", StopReason::ToolUse, &[("1", "")]), result("1", "x")], &["u:hi"]);
+}
+
+#[test]
+fn repeated_call_ids_are_told_apart_within_a_turn() {
+    let round = |text| [assistant("", StopReason::ToolUse, &[("c", "t")]), result("c", text)];
+    let mut kinds = vec![user("hi")];
+    kinds.extend(round("one"));
+    kinds.extend(round("two"));
+    kinds.push(user("next"));
+    kinds.extend(round("three"));
+    check(kinds, &["u:hi", "a:(c)", "r:c=one", "a:(c_2)", "r:c_2=two", "u:next", "a:(c)", "r:c=three"]);
+}
+
+#[test]
+fn failed_and_cancelled_messages_become_notes() {
+    let cut = format!("a:part\n{CANCELLED_PLACEHOLDER}()");
+    let failed = format!("a:{FAILED_PLACEHOLDER}()");
+    check(
+        vec![
+            user("hi"),
+            assistant("part", StopReason::Aborted, &[("1", "t")]),
+            user("again"),
+            assistant("a long notice", StopReason::Error, &[]),
+        ],
+        &["u:hi", &cut, "u:again", &failed],
+    );
+}
+
+#[test]
+fn the_latest_boundary_rules() {
+    let summary = "u:The conversation before this point, in short:\n<summary>\nS\n</summary>";
+    let talk = || vec![user("one"), assistant("1", StopReason::Stop, &[]), user("two")];
+    let with = |boundary| {
+        let mut kinds = talk();
+        kinds.push(boundary);
+        kinds.push(user("three"));
+        kinds
+    };
+    check(with(compaction("S", Some("2"))), &[summary, "u:two", "u:three"]);
+    check(with(compaction("S", Some("1"))), &[summary, "a:1()", "u:two", "u:three"]);
+    check(with(compaction("S", Some("3"))), &[summary, "u:three"]);
+    check(with(compaction("S", Some("gone"))), &[summary, "u:three"]);
+    check(with(EntryKind::Reset { first_kept: None }), &["u:three"]);
+    check(with(EntryKind::Reset { first_kept: Some("1".into()) }), &["u:two", "u:three"]);
+    let mut twice = with(compaction("old", None));
+    twice.extend([compaction("S", None), user("four")]);
+    check(twice, &[summary, "u:four"]);
+}
+
+#[test]
+fn the_budget_keeps_the_newest_turns() {
+    let kinds = vec![
+        user("one"),
+        assistant("1", StopReason::Stop, &[]),
+        user("two"),
+        assistant("2", StopReason::Stop, &[]),
+        user("three"),
+    ];
+    let transcript = transcript(kinds);
+    let path = transcript.path_to_leaf();
+    for (budget, expected, left_out) in [
+        (1000, vec!["u:one", "a:1()", "u:two", "a:2()", "u:three"], 0),
+        (16, vec!["u:two", "a:2()", "u:three"], 1),
+        (15, vec!["u:three"], 2),
+        (0, vec!["u:three"], 2),
+    ] {
+        let history = select(&path, &HashSet::new(), budget);
+        assert_eq!(
+            (told(&history.messages), history.turns_left_out),
+            (expected.iter().map(|s| (*s).to_owned()).collect(), left_out)
+        );
+        assert_eq!(history.tokens, history.messages.iter().map(message_tokens).sum::<u64>());
+    }
+}
+
+fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
+    let ids = prop::sample::select(vec!["a", "b", "c", "begun", ""]);
+    let stops = prop::sample::select(vec![
+        StopReason::Stop,
+        StopReason::Length,
+        StopReason::ToolUse,
+        StopReason::Error,
+        StopReason::Aborted,
+    ]);
+    let names = prop::sample::select(vec!["t", ""]);
+    let calls = prop::collection::vec((ids.clone(), names), 0..4);
+    let kind = prop_oneof![
+        4 => "[x ]{0,60}".prop_map(|text| user(&text)),
+        4 => ("[x ]{0,20}", stops, calls).prop_map(|(text, stop, calls)| assistant(&text, stop, &calls)),
+        6 => (ids, "x{0,80}").prop_map(|(call, text)| result(call, &text)),
+        1 => ("[s ]{0,40}", prop::option::of(0usize..12)).prop_map(|(summary, kept)| {
+            compaction(&summary, kept.map(|at| at.to_string()).as_deref())
+        }),
+        1 => prop::option::of(0usize..12)
+            .prop_map(|kept| EntryKind::Reset { first_kept: kept.map(|at| at.to_string().into()) }),
+        1 => "[s ]{0,20}".prop_map(EntryKind::BranchSummary),
+        1 => Just(EntryKind::Silent),
+    ];
+    prop::collection::vec(kind, 0..24)
+}
+
+/// The rules that providers insist on.
+fn assert_legal(messages: &[Message]) -> Result<(), TestCaseError> {
+    prop_assert!(messages.first().is_none_or(|first| matches!(first, Message::User(_))));
+    let mut open: Vec<ToolCallId> = Vec::new();
+    let mut ids = HashSet::new();
+    for message in messages {
+        match message {
+            Message::ToolResult(result) => {
+                prop_assert!(!open.is_empty() && open.remove(0) == result.call);
+            }
+            Message::User(content) => {
+                prop_assert!(open.is_empty() && !content.is_empty());
+                ids.clear();
+            }
+            Message::Assistant(message) => {
+                prop_assert!(open.is_empty() && (!message.text.is_empty() || !message.calls.is_empty()));
+                open = message.calls.iter().map(|call| call.id.clone()).collect();
+                for call in &message.calls {
+                    prop_assert!(!call.name.trim().is_empty() && ids.insert(call.id.clone()));
+                }
+            }
+        }
+    }
+    prop_assert!(open.is_empty());
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn every_transcript_and_budget_gives_a_legal_request(kinds in kinds(), budget in 0u64..200) {
+        let transcript = transcript(kinds);
+        let path = transcript.path_to_leaf();
+        let started = HashSet::from([id("begun")]);
+        let history = select(&path, &started, budget);
+        assert_legal(&history.messages)?;
+        prop_assert_eq!(history.tokens, history.messages.iter().map(message_tokens).sum::<u64>());
+        let users = history.messages.iter().filter(|message| matches!(message, Message::User(_))).count();
+        prop_assert!(history.tokens <= budget || users <= 1);
+        prop_assert_eq!(&select(&path, &started, budget), &history);
+        let all = repair(&path, &started).messages;
+        assert_legal(&all)?;
+        prop_assert_eq!(history.messages.is_empty(), all.is_empty());
+        prop_assert_eq!(history.messages.last(), all.last());
+    }
+}
