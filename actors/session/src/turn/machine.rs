@@ -1,0 +1,528 @@
+//! The machine itself: see the table in the module above.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::body::TurnBody;
+use domain::chat::{Arguments, AssistantMessage, ToolCall, ToolResult};
+use domain::ids::{Attempt, TurnId};
+use domain::prompt::{EMPTY_ANSWER, dead_letter_notice};
+use protocol::journal::{Accepted, InboxItem, TurnEnd};
+use protocol::provider::Delta;
+use protocol::session::{State, Stopped};
+use protocol::turn::{TurnProgress, TurnResult};
+
+use super::calls::{self, Calls};
+use super::recover::{self, Cut, Decision};
+use super::running::{Phase, Running, Why, dropped};
+use super::{Batch, Call, Effect, Input, Now, Record, Rules, Tools, Verdict};
+use crate::inbox::{Inbox, Offered};
+
+/// One session's decisions.
+#[derive(Debug)]
+pub struct Machine {
+    rules: Arc<Rules>,
+    inbox: Inbox,
+    cut: Option<Box<Cut>>,
+    turn: Option<Box<Running>>,
+    /// Commits under way, oldest first.
+    commits: VecDeque<Pending>,
+    view_busy: bool,
+    leaving: bool,
+    closed: bool,
+}
+
+/// What follows when a commit is durable.
+#[derive(Debug, Default)]
+struct Pending {
+    lines: bool,
+    ends_turn: bool,
+    leaves: bool,
+    dropped: Vec<TurnId>,
+}
+
+const UNREADABLE: &str = "This message could not be read back and was given up.";
+const MALFORMED: &str = "This message could not be understood.";
+const OUTCOME_UNKNOWN: &str = "Error: the outcome of this call is unknown: the process was interrupted while it ran. \
+     It may have taken effect; check before you repeat it.";
+
+// === impl Machine ===
+
+impl Machine {
+    /// A session that has nothing to do.
+    pub fn new(rules: Arc<Rules>) -> Self {
+        Self {
+            rules,
+            inbox: Inbox::default(),
+            cut: None,
+            turn: None,
+            commits: VecDeque::new(),
+            view_busy: false,
+            leaving: false,
+            closed: false,
+        }
+    }
+
+    /// Takes what the journal has: the waiting turns (the cut one first), and how the cut one was left.
+    /// `early` are hints that came in the meantime.
+    pub fn load(&mut self, items: Vec<InboxItem>, early: Inbox, cut: Option<Cut>, now: Now) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.inbox = early;
+        self.inbox.restore(items);
+        self.cut = cut.map(Box::new);
+        self.begin_next(now, &mut out);
+        out
+    }
+
+    /// Takes one input.
+    pub fn step(&mut self, input: Input, now: Now) -> Vec<Effect> {
+        let mut out = Vec::new();
+        match input {
+            Input::Queued(item) => match self.inbox.offer(item) {
+                Offered::Added => self.begin_next(now, &mut out),
+                Offered::Known | Offered::Ended | Offered::Full => {}
+            },
+            Input::Read(accepted) => self.begin(accepted, now, &mut out),
+            Input::Unreadable => self.unreadable(now, &mut out),
+            Input::Permitted => self.permitted(now, &mut out),
+            Input::Delta(delta) => self.delta(delta, now, &mut out),
+            Input::Completed(message) => self.completed(message, now, &mut out),
+            Input::Failed(text) => self.failed(text, now, &mut out),
+            Input::ToolFinished(result) => self.tool_finished(result, now, &mut out),
+            Input::Committed => self.committed(now, &mut out),
+            Input::ViewWritten => {
+                self.view_busy = false;
+                self.begin_next(now, &mut out);
+            }
+            Input::Cancel(turn) => self.cancel(turn, now, &mut out),
+            Input::Tick => self.tick(now, &mut out),
+            Input::Interrupt => {
+                self.leaving = true;
+                self.stop_running(Why::Leaving, now, &mut out);
+                self.leave_if_done(&mut out);
+            }
+        }
+        out
+    }
+
+    /// Cancels the running turn; with `all`, the waiting ones too.
+    pub fn stop(&mut self, all: bool, now: Now) -> (Stopped, Vec<Effect>) {
+        let mut out = Vec::new();
+        let cancelled = self.turn.as_ref().filter(|turn| turn.ending.is_none()).map(|turn| turn.id());
+        self.stop_running(Why::Cancelled, now, &mut out);
+        let dropped = if all { self.inbox.clear() } else { Vec::new() };
+        let count = u32::try_from(dropped.len()).unwrap_or(u32::MAX);
+        self.drop_waiting(dropped, &mut out);
+        let waiting = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
+        (Stopped { cancelled, dropped: count, waiting }, out)
+    }
+
+    /// The state word.
+    pub fn state(&self) -> State {
+        match self.turn.as_ref().map(|turn| turn.phase) {
+            None => State::Idle,
+            Some(Phase::Loading) => State::Loading,
+            Some(Phase::WaitingForPermit | Phase::Thinking) => State::Thinking,
+            Some(Phase::RunningTools) => State::RunningTools,
+            Some(Phase::Saving) => State::Saving,
+        }
+    }
+
+    /// The running turn, its attempt, its round, and when it began.
+    pub fn running(&self) -> Option<(TurnId, Attempt, u32, Duration)> {
+        self.turn.as_ref().map(|turn| (turn.id(), turn.attempt, turn.round, turn.began))
+    }
+
+    /// The message that the running turn answers, and whether its user line is committed.
+    pub fn body(&self) -> Option<(&Arc<Accepted>, &TurnBody, bool)> {
+        let turn = self.turn.as_ref()?;
+        turn.accepted.as_ref().map(|accepted| (accepted, &turn.body, turn.user_written))
+    }
+
+    /// Whether a turn waits or runs.
+    pub fn knows(&self, turn: TurnId) -> bool {
+        self.inbox.waits(turn) || self.inbox.running() == Some(turn)
+    }
+
+    /// Number of waiting turns.
+    pub fn waiting(&self) -> usize {
+        self.inbox.len()
+    }
+
+    /// Whether it can leave memory: nothing waits, runs, or is on its way to disk.
+    pub fn is_idle(&self) -> bool {
+        self.turn.is_none() && self.inbox.is_empty() && self.commits.is_empty() && !self.view_busy
+    }
+
+    fn commit(&mut self, batch: Batch, dropped: Vec<TurnId>, out: &mut Vec<Effect>) {
+        let ends_turn = self.turn.as_ref().is_some_and(|turn| turn.ending.is_some()) && batch.turn.is_some();
+        let lines = !batch.records.is_empty();
+        self.commits.push_back(Pending { lines, ends_turn, leaves: batch.interrupted, dropped });
+        out.push(Effect::Commit(batch));
+    }
+
+    /// Submits a batch of the running turn and waits for everything that is under way.
+    fn save(&mut self, batch: Batch, out: &mut Vec<Effect>) {
+        if let Some(turn) = &mut self.turn {
+            turn.phase = Phase::Saving;
+        }
+        self.commit(batch, Vec::new(), out);
+    }
+
+    // --- begin ---
+
+    fn begin_next(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let busy = self.turn.is_some() || self.view_busy || !self.commits.is_empty();
+        if busy || self.leaving || self.closed {
+            return;
+        }
+        let Some(item) = self.inbox.begin() else {
+            if self.inbox.missed() {
+                out.push(Effect::Reload);
+            }
+            return;
+        };
+        let cut = self.cut.take().filter(|cut| cut.turn.started.turn == item.turn);
+        let at = item.at;
+        let inline = item.inline.clone();
+        self.turn = Some(Box::new(Running::new(item, cut, now)));
+        match inline {
+            Some(accepted) => self.begin(accepted, now, out),
+            None => out.push(Effect::ReadBody(at)),
+        }
+    }
+
+    fn begin(&mut self, accepted: Arc<Accepted>, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Loading) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        let body = TurnBody::decode(&accepted.body);
+        turn.user_written = accepted.retry_of.is_some();
+        turn.accepted = Some(accepted);
+        let understood = body.is_ok();
+        turn.body = body.unwrap_or_else(|_| TurnBody::text(""));
+        turn.progress = now.mono;
+        if let Some(cut) = turn.cut.take() {
+            self.begin_again(&cut, out);
+            return;
+        }
+        out.push(Effect::Began(turn.id(), turn.attempt));
+        out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+        if !understood {
+            let batch = turn.failure(MALFORMED.to_owned(), &self.rules);
+            self.save(batch, out);
+        } else if turn.stop.is_some() {
+            self.wind_up(out);
+        } else {
+            self.ask_permit(out);
+        }
+    }
+
+    fn begin_again(&mut self, cut: &Cut, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        let progress = recover::progress(&cut.written);
+        turn.user_written |= cut.written.user;
+        turn.round = progress.rounds;
+        turn.usage = progress.usage;
+        turn.calls = Calls::new(&progress.calls);
+        for result in &progress.results {
+            turn.calls.settle(result);
+        }
+        let started = match recover::decide(cut, &self.rules) {
+            Decision::Again(started) => started,
+            Decision::GiveUp(counts) => {
+                turn.attempt = counts.attempt.next();
+                out.push(Effect::Began(turn.id(), turn.attempt));
+                let text = dead_letter_notice(turn.id(), counts.crashes);
+                let batch = turn.dead_letter("crashes", text, &self.rules);
+                self.save(batch, out);
+                return;
+            }
+        };
+        turn.attempt = started.attempt;
+        out.push(Effect::Began(turn.id(), turn.attempt));
+        out.push(Effect::Recovered(turn.id(), turn.attempt));
+        out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+        let mut batch = Batch { turn: Some(turn.id()), started: Some(started), ..Batch::default() };
+        let repeatable = |name: &str| calls::spec(&self.rules.tools, name).is_some_and(|spec| spec.idempotent);
+        let unknown: Vec<ToolCall> = turn
+            .calls
+            .open()
+            .filter(|call| cut.turn.tools_started.contains(&call.id) && !repeatable(&call.name))
+            .cloned()
+            .collect();
+        for call in unknown {
+            turn.calls.settle(&call.id);
+            batch.records.push(Record::Tool(calls::synthetic(&call, OUTCOME_UNKNOWN)));
+        }
+        if turn.stop.is_none() {
+            turn.next_group = turn.calls.begin_group(&self.rules.tools);
+            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+        }
+        self.save(batch, out);
+    }
+
+    fn unreadable(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Loading) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.progress = now.mono;
+        turn.user_written = true;
+        out.push(Effect::Began(turn.id(), turn.attempt));
+        let batch = turn.dead_letter("unreadable", UNREADABLE.to_owned(), &self.rules);
+        self.save(batch, out);
+    }
+
+    // --- model ---
+
+    fn ask_permit(&mut self, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        turn.round += 1;
+        turn.phase = Phase::WaitingForPermit;
+        turn.partial = String::new();
+        out.push(Effect::AskPermit(turn.round));
+    }
+
+    fn permitted(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let max = self.rules.max_tool_iterations;
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::WaitingForPermit) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.phase = Phase::Thinking;
+        turn.progress = now.mono;
+        let tools = if turn.round > max { Tools::Withheld } else { Tools::Offered };
+        out.push(Effect::CallModel(Call { round: turn.round, tools }));
+    }
+
+    fn delta(&mut self, delta: Delta, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Thinking) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.progress = now.mono;
+        let what = match delta {
+            Delta::Text(text) => {
+                turn.partial.push_str(&text);
+                TurnProgress::Delta(text)
+            }
+            Delta::Reasoning(text) => TurnProgress::Reasoning(text),
+        };
+        out.push(Effect::Emit(turn.show(what)));
+    }
+
+    fn completed(&mut self, mut message: Box<AssistantMessage>, now: Now, out: &mut Vec<Effect>) {
+        let rules = &self.rules;
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Thinking) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.progress = now.mono;
+        turn.usage = turn.usage.plus(message.usage);
+        if turn.round > rules.max_tool_iterations {
+            // Tools were not on offer; a model that calls one all the same is not obeyed.
+            message.calls = Vec::new();
+        }
+        let more = !message.calls.is_empty();
+        if !more && message.text.is_empty() {
+            message.text = EMPTY_ANSWER.to_owned();
+        }
+        out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text: message.text.as_str().into(), more })));
+        let batch = if more {
+            calls::make_ids_unique(&mut message);
+            turn.calls = Calls::new(&message.calls);
+            turn.next_group = turn.calls.begin_group(&rules.tools);
+            let mut batch = turn.batch();
+            batch.records.push(Record::Assistant(message, None));
+            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+            batch
+        } else {
+            turn.answer(message)
+        };
+        self.save(batch, out);
+    }
+
+    fn failed(&mut self, text: String, now: Now, out: &mut Vec<Effect>) {
+        let calling = |phase| matches!(phase, Phase::Thinking | Phase::WaitingForPermit);
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| calling(turn.phase)) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.progress = now.mono;
+        let batch = turn.failure(text, &self.rules);
+        self.save(batch, out);
+    }
+
+    // --- tools ---
+
+    fn run_group(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        turn.phase = Phase::RunningTools;
+        turn.progress = now.mono;
+        for call in std::mem::take(&mut turn.next_group) {
+            let arguments = match &call.arguments {
+                Arguments::Object(map) => serde_json::to_string(map).unwrap_or_default(),
+                Arguments::Malformed { text, .. } => text.clone(),
+            };
+            let what = TurnProgress::ToolStarted { call: call.id.clone(), name: call.name.clone(), arguments };
+            out.push(Effect::Emit(turn.show(what)));
+            out.push(Effect::RunTool(turn.round, call));
+        }
+    }
+
+    fn tool_finished(&mut self, mut result: ToolResult, now: Now, out: &mut Vec<Effect>) {
+        let rules = &self.rules;
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::RunningTools) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        if !turn.calls.finish(&result.call) {
+            out.push(Effect::Stale);
+            return;
+        }
+        turn.progress = now.mono;
+        calls::shorten(&mut result, rules.max_tool_result_chars);
+        let (call, name, is_error) = (result.call.clone(), result.name.clone(), result.is_error);
+        out.push(Effect::Emit(turn.show(TurnProgress::ToolEnded { call, name, is_error })));
+        let mut batch = turn.batch();
+        batch.records.push(Record::Tool(result));
+        if turn.calls.running() > 0 {
+            self.commit(batch, Vec::new(), out);
+            return;
+        }
+        if turn.stop.is_none() {
+            turn.next_group = turn.calls.begin_group(&rules.tools);
+            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+        }
+        self.save(batch, out);
+    }
+
+    // --- durable ---
+
+    fn committed(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(pending) = self.commits.pop_front() else {
+            out.push(Effect::Stale);
+            return;
+        };
+        for turn in pending.dropped {
+            out.push(Effect::Emit(dropped(turn, &self.rules)));
+            let result = TurnResult::Cancelled;
+            out.push(Effect::Ended(Verdict { turn, attempt: Attempt::FIRST, result, latency_ms: 0 }));
+        }
+        if pending.ends_turn {
+            self.finish(now, out);
+        }
+        if pending.leaves {
+            self.turn = None;
+        }
+        if pending.lines {
+            self.view_busy = true;
+            out.push(Effect::WriteView);
+        }
+        self.leave_if_done(out);
+        if self.commits.is_empty() && self.turn.as_ref().is_some_and(|turn| turn.phase == Phase::Saving) {
+            self.go_on(now, out);
+        }
+        self.begin_next(now, out);
+    }
+
+    /// Everything of the running turn is durable: what next?
+    fn go_on(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.ending.is_none()) else { return };
+        if turn.stop.is_some() {
+            self.wind_up(out);
+        } else if turn.next_group.is_empty() {
+            self.ask_permit(out);
+        } else {
+            self.run_group(now, out);
+        }
+    }
+
+    fn finish(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(mut turn) = self.turn.take() else { return };
+        let Some(ending) = turn.ending.take() else { return };
+        let result = ending.result;
+        let (latency_ms, shown) = turn.finished(*ending, now);
+        out.push(Effect::Emit(shown));
+        out.push(Effect::Ended(Verdict { turn: turn.id(), attempt: turn.attempt, result, latency_ms }));
+        self.inbox.end_running();
+        if turn.body.ephemeral {
+            self.closed = true;
+            out.push(Effect::Closed);
+        }
+    }
+
+    fn leave_if_done(&mut self, out: &mut Vec<Effect>) {
+        if self.leaving && self.turn.is_none() && self.commits.is_empty() {
+            out.push(Effect::Leave);
+        }
+    }
+
+    // --- cancel ---
+
+    fn cancel(&mut self, id: TurnId, now: Now, out: &mut Vec<Effect>) {
+        if self.turn.as_ref().is_some_and(|turn| turn.id() == id) {
+            self.stop_running(Why::Cancelled, now, out);
+        } else if self.inbox.remove(id) {
+            self.drop_waiting(vec![id], out);
+        }
+    }
+
+    fn drop_waiting(&mut self, turns: Vec<TurnId>, out: &mut Vec<Effect>) {
+        if turns.is_empty() {
+            return;
+        }
+        let cancelled = |turn: &TurnId| (*turn, TurnEnd::Cancelled { why: "stopped while it waited".into() });
+        let batch = Batch { ended: turns.iter().map(cancelled).collect(), ..Batch::default() };
+        self.commit(batch, turns, out);
+    }
+
+    fn stop_running(&mut self, why: Why, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        if turn.ending.is_some() || turn.stop.is_some() {
+            return;
+        }
+        turn.stop = Some(why);
+        turn.progress = now.mono;
+        out.push(Effect::CancelWork);
+        match turn.phase {
+            Phase::WaitingForPermit | Phase::Thinking => self.wind_up(out),
+            // What is under way ends first; then the stop is seen.
+            Phase::Loading | Phase::RunningTools | Phase::Saving => {}
+        }
+    }
+
+    /// Ends a stopped turn of which nothing runs any more.
+    fn wind_up(&mut self, out: &mut Vec<Effect>) {
+        let rules = &self.rules;
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        let batch = match turn.stop {
+            Some(Why::Leaving) => Batch { turn: Some(turn.id()), interrupted: true, ..Batch::default() },
+            Some(Why::Stuck) => {
+                let seconds = rules.stall.as_secs();
+                turn.failure(format!("The turn made no progress for {seconds} seconds and was stopped."), rules)
+            }
+            Some(Why::Cancelled) | None => turn.cancellation(rules),
+        };
+        self.save(batch, out);
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        if now.mono.saturating_sub(turn.progress) < self.rules.stall {
+            return;
+        }
+        match (turn.phase, turn.stop) {
+            (Phase::Thinking | Phase::RunningTools, None) => {
+                out.push(Effect::Stuck(turn.id(), turn.attempt));
+                self.stop_running(Why::Stuck, now, out);
+            }
+            // A tool that does not even end when it is cancelled is left behind.
+            (Phase::RunningTools, Some(_)) => self.wind_up(out),
+            (Phase::Loading | Phase::WaitingForPermit | Phase::Thinking | Phase::Saving, _) => {}
+        }
+    }
+}

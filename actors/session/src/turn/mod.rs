@@ -1,0 +1,224 @@
+//! The turn machine: decides everything that a session does, and does nothing.
+//!
+//! [`Machine::step`] takes what happened and says what to do, in order. It holds no clock, no disk and no address, so
+//! that a test can run it through any life.
+//!
+//! ```text
+//!                 ┌──────────────────────────────────────────────────────────────┐
+//!                 ▼                                                              │
+//!   Idle ──▶ Loading ──▶ WaitingForPermit(round) ──▶ Thinking(round) ──▶ Saving ─┴─▶ Idle
+//!             │  ▲              ▲                        │ calls           ▲
+//!             │  │ attempt ≥ 2  │ all results durable    ▼                 │ last message of the turn,
+//!             └──┘ is durable   └─── RunningTools ◀── Saving ──────────────┘ or the notice in its place
+//! ```
+//!
+//! | state | event | decision |
+//! |---|---|---|
+//! | Idle | first turn of the inbox, earlier lines in the file | read its body if it is not at hand, begin |
+//! | Loading | body read; attempt 1 | ask for a permit |
+//! | Loading | body read; attempt ≥ 2 | commit `Started`, wait for it, go on where the last commit stands |
+//! | Loading | body read; crashed or died too often | commit the notice, end as dead letter |
+//! | WaitingForPermit | permit | call the model |
+//! | Thinking | message without calls, or beyond the last round | commit it with the end of the turn |
+//! | Thinking | message with calls | commit it with the first group as begun; run the group when durable |
+//! | Thinking | failure | commit an error message with the end of the turn |
+//! | RunningTools | a result | commit it; behind the last one of its group, with the next group as begun |
+//! | RunningTools | last result durable | next round |
+//! | any | cancel, stall | cancel the token, await running tools, answer the other calls, commit, end |
+//! | any | orderly stop | cancel the token, await running tools, commit `interrupted`, leave |
+//!
+//! **Invariant:** one turn at a time, in order; the user's line and the first message are one commit; a call is begun
+//! only after a commit says so; one `Finished` per turn, after its end is durable; every call gets one result.
+
+mod calls;
+mod machine;
+mod recover;
+mod running;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::chat::{AssistantMessage, ToolCall, ToolResult};
+use domain::ids::{Attempt, TurnId};
+use domain::request::ToolSpec;
+use domain::transcript::TurnClose;
+use protocol::journal::{Accepted, InboxItem, LogPosition, Started, TurnEnd};
+use protocol::provider::Delta;
+use protocol::turn::TurnProgress;
+
+pub use machine::Machine;
+pub use recover::{Cut, Written};
+
+/// What the machine goes by; the same for all sessions.
+#[derive(Debug)]
+pub struct Rules {
+    /// Rounds with tools; one more follows without.
+    pub max_tool_iterations: u32,
+    /// Characters of one tool result.
+    pub max_tool_result_chars: usize,
+    /// Crashes after which a turn is given up.
+    pub poison_attempts: u32,
+    /// Process deaths after which a turn is given up.
+    pub process_deaths: u32,
+    /// Time without progress after which a turn is cancelled.
+    pub stall: Duration,
+    /// Tools on offer.
+    pub tools: Arc<[ToolSpec]>,
+    /// Provider name, for messages that no model wrote.
+    pub provider: Arc<str>,
+    /// Model name, for messages that no model wrote.
+    pub model: Arc<str>,
+}
+
+/// The time of a step.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Since an arbitrary point.
+    pub mono: Duration,
+    /// Milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A message of this session is durable.
+    Queued(InboxItem),
+    /// The body of the first turn was read.
+    Read(Arc<Accepted>),
+    /// It cannot be read.
+    Unreadable,
+    /// The model may be called.
+    Permitted,
+    /// A piece of the model's answer.
+    Delta(Delta),
+    /// The model's whole answer.
+    Completed(Box<AssistantMessage>),
+    /// The model call failed for good; the text is for the user.
+    Failed(String),
+    /// A tool call ended.
+    ToolFinished(ToolResult),
+    /// The oldest commit under way is durable.
+    Committed,
+    /// The file has all durable lines, or need not be waited for.
+    ViewWritten,
+    /// Cancel this turn, running or waiting.
+    Cancel(TurnId),
+    /// Time passed.
+    Tick,
+    /// Orderly stop: checkpoint and leave.
+    Interrupt,
+}
+
+/// What to do, in order.
+#[derive(Debug)]
+pub enum Effect {
+    /// Read an accepted message; answer with [`Input::Read`] or [`Input::Unreadable`].
+    ReadBody(LogPosition),
+    /// A turn begins to be worked on, under this attempt; a fresh cancel token is needed.
+    Began(TurnId, Attempt),
+    /// Ask for a permit for this round.
+    AskPermit(u32),
+    /// Build the prompt and call the model.
+    CallModel(Call),
+    /// Run a tool call of this round.
+    RunTool(u32, ToolCall),
+    /// Submit a commit; answer with [`Input::Committed`] in order of submission.
+    Commit(Batch),
+    /// Bring the file up to the durable commits; answer with [`Input::ViewWritten`].
+    WriteView,
+    /// Tell the outside.
+    Emit(Shown),
+    /// Cancel the model call and the tools of the running turn.
+    CancelWork,
+    /// The work on a turn is over.
+    Ended(Verdict),
+    /// A cut turn goes on.
+    Recovered(TurnId, Attempt),
+    /// A turn made no progress for its limit.
+    Stuck(TurnId, Attempt),
+    /// What came belongs to work that is over.
+    Stale,
+    /// The journal has turns that this inbox has not: load again.
+    Reload,
+    /// The transcript was closed by its last turn.
+    Closed,
+    /// Everything is checkpointed; leave memory.
+    Leave,
+}
+
+/// A model call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Round, from 1.
+    pub round: u32,
+    /// Whether tools are on offer; without them the model is asked to sum up.
+    pub tools: Tools,
+}
+
+/// Whether a model call offers tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tools {
+    /// It does.
+    Offered,
+    /// No more rounds: an answer is wanted.
+    Withheld,
+}
+
+/// A transcript entry to be written; the shell gives it id, parent and time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    /// What the user said: the content of the running turn's body.
+    User,
+    /// A message of the model, or in its place.
+    Assistant(Box<AssistantMessage>, Option<TurnClose>),
+    /// The result of a tool call.
+    Tool(ToolResult),
+}
+
+/// One atomic unit of progress.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The turn that the records belong to.
+    pub turn: Option<TurnId>,
+    /// Entries, in order.
+    pub records: Vec<Record>,
+    /// Calls that may have an effect from now on.
+    pub tools_started: Vec<domain::ids::ToolCallId>,
+    /// Turns that end.
+    pub ended: Vec<(TurnId, TurnEnd)>,
+    /// An attempt above the first.
+    pub started: Option<Started>,
+    /// An orderly stop.
+    pub interrupted: bool,
+    /// The transcript ends here.
+    pub closes_session: bool,
+}
+
+/// A turn event without the session's key.
+#[derive(Debug)]
+pub struct Shown {
+    /// Turn.
+    pub turn: TurnId,
+    /// Attempt.
+    pub attempt: Attempt,
+    /// Place in the attempt, from 1.
+    pub seq: u64,
+    /// What happened.
+    pub what: TurnProgress,
+}
+
+/// How a turn ended, for books and log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// Turn.
+    pub turn: TurnId,
+    /// Its last attempt.
+    pub attempt: Attempt,
+    /// Result.
+    pub result: protocol::turn::TurnResult,
+    /// From accepted to finished.
+    pub latency_ms: u64,
+}

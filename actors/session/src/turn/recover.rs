@@ -1,0 +1,142 @@
+//! What becomes of a turn that was cut: again, or given up.
+
+use domain::chat::{Message, ToolCall, Usage};
+use domain::ids::ToolCallId;
+use protocol::journal::{CutTurn, LeftBy, Started};
+
+use super::Rules;
+
+/// From how many process deaths on a turn is run alone.
+pub const SUSPECT_DEATHS: u32 = 2;
+
+/// A cut turn, as journal and transcript have it.
+#[derive(Debug, Clone)]
+pub struct Cut {
+    /// The journal's side.
+    pub turn: CutTurn,
+    /// Whether the crash that cut it (if it was one) happened while this turn was worked on.
+    pub blamed: bool,
+    /// The transcript's side.
+    pub written: Written,
+}
+
+/// How far a turn stands in the transcript.
+#[derive(Debug, Clone, Default)]
+pub struct Written {
+    /// Whether the user's message is there.
+    pub user: bool,
+    /// What follows it.
+    pub messages: Vec<Message>,
+}
+
+/// The decision over a cut turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// It runs again under this start.
+    Again(Started),
+    /// It is given up; the counts are those that condemned it.
+    GiveUp(Started),
+}
+
+/// Where a turn goes on.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Model rounds that are complete.
+    pub rounds: u32,
+    /// Tokens used so far.
+    pub usage: Usage,
+    /// Calls of the last round.
+    pub calls: Vec<ToolCall>,
+    /// Those of them that have a result.
+    pub results: Vec<ToolCallId>,
+}
+
+/// Counts the cut and decides.
+pub fn decide(cut: &Cut, rules: &Rules) -> Decision {
+    let mut next = cut.turn.started;
+    match cut.turn.left_by {
+        LeftBy::Crash => next.crashes += u32::from(cut.blamed),
+        LeftBy::Death => {
+            next.deaths += 1;
+            next.crashes += u32::from(next.alone);
+        }
+        LeftBy::Interrupted => {}
+    }
+    if next.crashes >= rules.poison_attempts || next.deaths >= rules.process_deaths {
+        return Decision::GiveUp(next);
+    }
+    next.attempt = next.attempt.next();
+    next.alone = next.deaths >= SUSPECT_DEATHS;
+    Decision::Again(next)
+}
+
+/// Reads a turn's progress from its messages.
+pub fn progress(written: &Written) -> Progress {
+    let mut progress = Progress::default();
+    for message in &written.messages {
+        match message {
+            Message::Assistant(assistant) => {
+                progress.rounds += 1;
+                progress.usage = progress.usage.plus(assistant.usage);
+                progress.calls.clone_from(&assistant.calls);
+                progress.results.clear();
+            }
+            Message::ToolResult(result) => progress.results.push(result.call.clone()),
+            Message::User(_) => {}
+        }
+    }
+    progress
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use domain::ids::{Attempt, TurnId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn rules() -> Rules {
+        Rules {
+            max_tool_iterations: 3,
+            max_tool_result_chars: 100,
+            poison_attempts: 3,
+            process_deaths: 20,
+            stall: Duration::from_secs(300),
+            tools: [].into(),
+            provider: "p".into(),
+            model: "m".into(),
+        }
+    }
+
+    fn cut(started: Started, left_by: LeftBy, blamed: bool) -> Cut {
+        let turn = CutTurn { started, left_by, tools_started: Vec::new() };
+        Cut { turn, blamed, written: Written::default() }
+    }
+
+    /// Lives through `left_by` until the turn is given up; how many cuts that takes.
+    fn cuts_until_given_up(left_by: LeftBy, blamed: bool, limit: u32) -> Option<u32> {
+        let turn = TurnId(Uuid::nil());
+        let mut started = Started { turn, attempt: Attempt::FIRST, crashes: 0, deaths: 0, alone: false };
+        for count in 1..=limit {
+            match decide(&cut(started, left_by, blamed), &rules()) {
+                Decision::Again(next) => {
+                    assert_eq!(next.attempt, started.attempt.next());
+                    started = next;
+                }
+                Decision::GiveUp(_) => return Some(count),
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn only_its_own_crashes_and_lonely_deaths_condemn_a_turn() {
+        assert_eq!(cuts_until_given_up(LeftBy::Crash, true, 100), Some(3));
+        assert_eq!(cuts_until_given_up(LeftBy::Crash, false, 100), None);
+        assert_eq!(cuts_until_given_up(LeftBy::Interrupted, true, 100), None);
+        // Two deaths make it a suspect; three more, alone, condemn it.
+        assert_eq!(cuts_until_given_up(LeftBy::Death, false, 100), Some(5));
+    }
+}

@@ -1,0 +1,202 @@
+//! The turn that is being worked on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::body::TurnBody;
+use domain::chat::{AssistantMessage, StopReason, ToolCall, Usage};
+use domain::ids::{Attempt, TurnId};
+use domain::prompt::CANCELLED_NOTICE;
+use domain::transcript::TurnClose;
+use protocol::journal::{Accepted, InboxItem, TurnEnd};
+use protocol::turn::{Finished, TurnProgress, TurnResult};
+
+use super::calls::{Calls, synthetic};
+use super::recover::Cut;
+use super::{Batch, Now, Record, Rules, Shown};
+
+/// Everything that is known of it.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub item: InboxItem,
+    pub accepted: Option<Arc<Accepted>>,
+    pub body: TurnBody,
+    /// Until the body is read.
+    pub cut: Option<Box<Cut>>,
+    pub attempt: Attempt,
+    pub round: u32,
+    pub phase: Phase,
+    pub user_written: bool,
+    pub calls: Calls,
+    /// A group that runs as soon as it is durable that it begins.
+    pub next_group: Vec<ToolCall>,
+    pub usage: Usage,
+    /// What this round's model call has said so far.
+    pub partial: String,
+    pub stop: Option<Why>,
+    pub ending: Option<Box<Ending>>,
+    pub event_seq: u64,
+    pub began: Duration,
+    pub progress: Duration,
+}
+
+/// What a turn does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Loading,
+    WaitingForPermit,
+    Thinking,
+    RunningTools,
+    Saving,
+}
+
+/// Why a turn is to end before its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    Cancelled,
+    Stuck,
+    Leaving,
+}
+
+/// The end that a commit under way makes durable.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub result: TurnResult,
+    pub text: String,
+    pub model: Arc<str>,
+}
+
+/// What the model reads of a call that a cancelled turn did not make.
+const NOT_RUN: &str = "Error: the turn was stopped before this call ran.";
+
+// === impl Running ===
+
+impl Running {
+    pub fn new(item: InboxItem, cut: Option<Box<Cut>>, now: Now) -> Self {
+        Self {
+            item,
+            accepted: None,
+            body: TurnBody::text(""),
+            cut,
+            attempt: Attempt::FIRST,
+            round: 0,
+            phase: Phase::Loading,
+            user_written: false,
+            calls: Calls::default(),
+            next_group: Vec::new(),
+            usage: Usage::default(),
+            partial: String::new(),
+            stop: None,
+            ending: None,
+            event_seq: 0,
+            began: now.mono,
+            progress: now.mono,
+        }
+    }
+
+    pub fn id(&self) -> TurnId {
+        self.item.turn
+    }
+
+    pub fn show(&mut self, what: TurnProgress) -> Shown {
+        self.event_seq += 1;
+        Shown { turn: self.id(), attempt: self.attempt, seq: self.event_seq, what }
+    }
+
+    /// A batch of this turn; the user's line leads the first one.
+    pub fn batch(&mut self) -> Batch {
+        let mut batch = Batch { turn: Some(self.id()), records: Vec::with_capacity(2), ..Batch::default() };
+        if !self.user_written {
+            self.user_written = true;
+            batch.records.push(Record::User);
+        }
+        batch
+    }
+
+    /// The end with the model's answer.
+    pub fn answer(&mut self, message: Box<AssistantMessage>) -> Batch {
+        let ending = Ending { result: TurnResult::Done, text: message.text.clone(), model: Arc::clone(&message.model) };
+        let mut batch = self.batch();
+        batch.records.push(Record::Assistant(message, Some(TurnClose::Done)));
+        self.end(batch, TurnEnd::Done, ending)
+    }
+
+    /// The end with a failure that the user is told.
+    pub fn failure(&mut self, text: String, rules: &Rules) -> Batch {
+        let message = notice(StopReason::Error, std::mem::take(&mut self.partial), Some(text.clone()), rules);
+        let mut batch = self.closing_batch();
+        let ending = Ending { result: TurnResult::Failed, text, model: Arc::clone(&message.model) };
+        batch.records.push(Record::Assistant(message, Some(TurnClose::Failed)));
+        self.end(batch, TurnEnd::Done, ending)
+    }
+
+    /// The end as a dead letter.
+    pub fn dead_letter(&mut self, reason: &str, text: String, rules: &Rules) -> Batch {
+        let message = notice(StopReason::Error, String::new(), Some(text.clone()), rules);
+        let mut batch = self.closing_batch();
+        let ending = Ending { result: TurnResult::DeadLettered, text, model: Arc::clone(&message.model) };
+        batch.records.push(Record::Assistant(message, Some(TurnClose::Dead)));
+        self.end(batch, TurnEnd::Dead { reason: reason.into() }, ending)
+    }
+
+    /// The end that the user asked for.
+    pub fn cancellation(&mut self, rules: &Rules) -> Batch {
+        let partial = std::mem::take(&mut self.partial);
+        let message = notice(StopReason::Aborted, partial, Some(CANCELLED_NOTICE.to_owned()), rules);
+        let mut batch = self.closing_batch();
+        let model = Arc::clone(&message.model);
+        let ending = Ending { result: TurnResult::Cancelled, text: CANCELLED_NOTICE.to_owned(), model };
+        batch.records.push(Record::Assistant(message, Some(TurnClose::Cancelled)));
+        self.end(batch, TurnEnd::Cancelled { why: "stopped".into() }, ending)
+    }
+
+    /// What the last event of the turn says.
+    pub fn finished(&mut self, ending: Ending, now: Now) -> (u64, Shown) {
+        let accepted_ms = self.accepted.as_ref().map_or(now.wall_ms, |accepted| accepted.accepted_ms);
+        let latency_ms = now.wall_ms.saturating_sub(accepted_ms);
+        let Ending { result, text, model } = ending;
+        let finished = Finished { result, text, model, usage: self.usage, latency_ms };
+        (latency_ms, self.show(TurnProgress::Finished(Arc::new(finished))))
+    }
+
+    /// A batch that answers every call that has no result.
+    fn closing_batch(&mut self) -> Batch {
+        let mut batch = self.batch();
+        self.next_group = Vec::new();
+        batch.records.extend(self.calls.abandon().iter().map(|call| Record::Tool(synthetic(call, NOT_RUN))));
+        batch
+    }
+
+    fn end(&mut self, mut batch: Batch, end: TurnEnd, ending: Ending) -> Batch {
+        batch.ended.push((self.id(), end));
+        batch.closes_session = self.body.ephemeral;
+        self.ending = Some(Box::new(ending));
+        batch
+    }
+}
+
+/// The event of a turn that was cancelled while it waited.
+pub(super) fn dropped(turn: TurnId, rules: &Rules) -> Shown {
+    let finished = Finished {
+        result: TurnResult::Cancelled,
+        text: CANCELLED_NOTICE.to_owned(),
+        model: Arc::clone(&rules.model),
+        usage: Usage::default(),
+        latency_ms: 0,
+    };
+    Shown { turn, attempt: Attempt::FIRST, seq: 1, what: TurnProgress::Finished(Arc::new(finished)) }
+}
+
+/// A message in place of the model's.
+fn notice(stop: StopReason, text: String, error: Option<String>, rules: &Rules) -> Box<AssistantMessage> {
+    Box::new(AssistantMessage {
+        text,
+        reasoning: None,
+        calls: Vec::new(),
+        stop,
+        usage: Usage::default(),
+        provider: Arc::clone(&rules.provider),
+        model: Arc::clone(&rules.model),
+        error,
+    })
+}

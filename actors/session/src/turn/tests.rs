@@ -1,0 +1,567 @@
+//! Random lives of a session against a small model of the journal: crashes, deaths and stops at any point.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use domain::body::TurnBody;
+use domain::chat::{Arguments, Content, Message, StopReason, ToolResult, Usage};
+use domain::ids::{MessageId, Seq, Source, ToolCallId};
+use proptest::prelude::*;
+use protocol::journal::{CutTurn, LeftBy};
+use protocol::turn::{Route, TurnResult};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::*;
+use crate::inbox::Inbox;
+
+fn rules() -> Arc<Rules> {
+    let spec = |name: &str, parallel, idempotent| ToolSpec {
+        name: name.to_owned(),
+        description: String::new(),
+        parameters: Value::Null,
+        parallel,
+        idempotent,
+    };
+    Arc::new(Rules {
+        max_tool_iterations: 3,
+        max_tool_result_chars: 1000,
+        poison_attempts: 3,
+        process_deaths: 20,
+        stall: Duration::from_secs(300),
+        tools: [spec("read", true, true), spec("exec", false, false)].into(),
+        provider: "p".into(),
+        model: "m".into(),
+    })
+}
+
+fn turn_id(seq: u64) -> TurnId {
+    TurnId(Uuid::from_u128(u128::from(seq)))
+}
+
+fn accepted(seq: u64) -> Arc<Accepted> {
+    Arc::new(Accepted {
+        turn: turn_id(seq),
+        seq: Seq(seq),
+        source: Source::new("ws").unwrap(),
+        message_id: MessageId::new(&seq.to_string()).unwrap(),
+        body_hash: seq,
+        route: Route::Live,
+        body: TurnBody::text(seq.to_string()).encode().into(),
+        accepted_ms: 5,
+        retry_of: None,
+    })
+}
+
+/// Even messages are small, odd ones have to be read from the log.
+fn item(seq: u64) -> InboxItem {
+    let inline = (seq % 2 == 0).then(|| accepted(seq));
+    InboxItem { turn: turn_id(seq), seq: Seq(seq), at: LogPosition(seq), inline }
+}
+
+fn message(calls: &[(String, &str)]) -> Box<AssistantMessage> {
+    let call = |(id, name): &(String, &str)| ToolCall {
+        id: ToolCallId(id.as_str().into()),
+        name: (*name).to_owned(),
+        arguments: Arguments::Object(Map::new()),
+    };
+    Box::new(AssistantMessage {
+        text: "answer".to_owned(),
+        reasoning: None,
+        calls: calls.iter().map(call).collect(),
+        stop: StopReason::Stop,
+        usage: Usage::default(),
+        provider: "p".into(),
+        model: "m".into(),
+        error: None,
+    })
+}
+
+fn result(id: &ToolCallId) -> ToolResult {
+    ToolResult { call: id.clone(), name: "t".to_owned(), content: vec![Content::text("out")], is_error: false }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Enqueue,
+    Read,
+    Permit,
+    Delta,
+    Answer,
+    Calls(Vec<bool>),
+    Fail,
+    ToolEnds(usize),
+    Durable,
+    View,
+    Stop(bool),
+    Cancel(u64),
+    Stall,
+    Late,
+    /// The actor crashes; this many of the commits under way become durable.
+    Crash(usize),
+    Death(usize),
+    Interrupt,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => Just(Step::Enqueue),
+        6 => Just(Step::Read),
+        9 => Just(Step::Permit),
+        2 => Just(Step::Delta),
+        5 => Just(Step::Answer),
+        6 => proptest::collection::vec(any::<bool>(), 1..5).prop_map(Step::Calls),
+        1 => Just(Step::Fail),
+        9 => (0..4usize).prop_map(Step::ToolEnds),
+        12 => Just(Step::Durable),
+        9 => Just(Step::View),
+        1 => any::<bool>().prop_map(Step::Stop),
+        1 => (1..9u64).prop_map(Step::Cancel),
+        1 => Just(Step::Stall),
+        1 => Just(Step::Late),
+        1 => (0..3usize).prop_map(Step::Crash),
+        1 => (0..3usize).prop_map(Step::Death),
+        1 => Just(Step::Interrupt),
+    ]
+}
+
+/// What the journal knows of a turn.
+#[derive(Debug, Default)]
+struct Kept {
+    user: bool,
+    messages: Vec<Message>,
+    started: BTreeSet<ToolCallId>,
+    end: Option<TurnEnd>,
+}
+
+struct World {
+    machine: Machine,
+    now: Now,
+    next_seq: u64,
+    turns: BTreeMap<TurnId, Kept>,
+    open: Vec<u64>,
+    started: Option<Started>,
+    interrupted: bool,
+    commits: VecDeque<Batch>,
+    reading: Option<u64>,
+    permit: bool,
+    call: Option<Call>,
+    running: Vec<ToolCallId>,
+    runs: BTreeMap<ToolCallId, (u32, bool)>,
+    view: bool,
+    left: bool,
+    finished: BTreeMap<TurnId, TurnResult>,
+    ended_order: Vec<TurnId>,
+    begun: Option<TurnId>,
+    serial: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            machine: Machine::new(rules()),
+            now: Now { mono: Duration::ZERO, wall_ms: 10 },
+            next_seq: 1,
+            turns: BTreeMap::new(),
+            open: Vec::new(),
+            started: None,
+            interrupted: false,
+            commits: VecDeque::new(),
+            reading: None,
+            permit: false,
+            call: None,
+            running: Vec::new(),
+            runs: BTreeMap::new(),
+            view: false,
+            left: false,
+            finished: BTreeMap::new(),
+            ended_order: Vec::new(),
+            begun: None,
+            serial: 0,
+        }
+    }
+
+    fn give(&mut self, input: Input) {
+        let effects = self.machine.step(input, self.now);
+        self.perform(effects);
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::ReadBody(at) => self.reading = Some(at.0),
+                Effect::Began(turn, _) => {
+                    assert!(self.begun.is_none(), "two turns at once");
+                    assert_eq!(self.open.first().map(|seq| turn_id(*seq)), Some(turn), "out of order");
+                    self.begun = Some(turn);
+                }
+                Effect::AskPermit(round) => {
+                    assert!(round <= rules().max_tool_iterations + 1 + 3, "rounds are bounded");
+                    self.permit = true;
+                }
+                Effect::CallModel(call) => {
+                    assert!(self.call.is_none());
+                    assert_eq!(call.tools == Tools::Withheld, call.round > rules().max_tool_iterations);
+                    self.call = Some(call);
+                }
+                Effect::RunTool(_, call) => self.run(&call),
+                Effect::Commit(batch) => self.commits.push_back(batch),
+                Effect::WriteView => self.view = true,
+                Effect::Emit(shown) => {
+                    if let TurnProgress::Finished(finished) = shown.what {
+                        assert!(self.turns[&shown.turn].end.is_some(), "finished before it is durable");
+                        assert!(self.finished.insert(shown.turn, finished.result).is_none(), "finished twice");
+                    }
+                }
+                Effect::CancelWork => {
+                    self.permit = false;
+                    self.call = None;
+                }
+                Effect::Ended(verdict) => {
+                    if self.begun == Some(verdict.turn) {
+                        self.begun = None;
+                    }
+                }
+                Effect::Leave => self.left = true,
+                Effect::Recovered(..) | Effect::Stuck(..) | Effect::Stale => {}
+                Effect::Reload | Effect::Closed => panic!("neither was asked for"),
+            }
+        }
+    }
+
+    fn run(&mut self, call: &ToolCall) {
+        let turn = self.begun.unwrap();
+        assert!(self.turns[&turn].started.contains(&call.id), "runs before it is durable that it begins");
+        assert!(!self.running.contains(&call.id));
+        self.running.push(call.id.clone());
+        let idempotent = call.name == "read";
+        let runs = self.runs.entry(call.id.clone()).or_insert((0, idempotent));
+        runs.0 += 1;
+        assert!(idempotent || runs.0 == 1, "a call with effects runs twice");
+        let parallel = self.running.len() > 1;
+        assert!(!parallel || self.running.iter().all(|id| self.runs[id].1), "only reads run together");
+    }
+
+    /// The journal writes the oldest commit.
+    fn write(&mut self) -> bool {
+        let Some(batch) = self.commits.pop_front() else { return false };
+        let first = self.open.first().map(|seq| turn_id(*seq));
+        if let Some(started) = batch.started {
+            let before = self.started.map_or(1, |started| started.attempt.0);
+            assert_eq!((started.attempt.0, Some(started.turn)), (before + 1, first));
+            self.started = Some(started);
+            self.interrupted = false;
+        }
+        if let Some(turn) = batch.turn {
+            assert_eq!(Some(turn), first, "commits belong to the first open turn");
+            let kept = self.turns.get_mut(&turn).unwrap();
+            for record in batch.records {
+                keep(kept, record);
+            }
+            kept.started.extend(batch.tools_started);
+        }
+        self.interrupted |= batch.interrupted;
+        for (turn, end) in batch.ended {
+            let kept = self.turns.get_mut(&turn).unwrap();
+            assert!(kept.end.replace(end).is_none(), "ends twice");
+            if Some(turn) == self.open.first().map(|seq| turn_id(*seq)) {
+                self.started = None;
+                self.interrupted = false;
+            }
+            self.open.retain(|seq| turn_id(*seq) != turn);
+            self.ended_order.push(turn);
+        }
+        true
+    }
+
+    fn take(&mut self, step: Step) {
+        self.now.mono += Duration::from_millis(1);
+        match step {
+            Step::Enqueue => {
+                let seq = self.next_seq;
+                self.next_seq += 1;
+                self.open.push(seq);
+                self.turns.insert(turn_id(seq), Kept::default());
+                self.give(Input::Queued(item(seq)));
+            }
+            Step::Read => {
+                if let Some(seq) = self.reading.take() {
+                    self.give(Input::Read(accepted(seq)));
+                }
+            }
+            Step::Permit if std::mem::take(&mut self.permit) => self.give(Input::Permitted),
+            Step::Delta if self.call.is_some() => self.give(Input::Delta(Delta::Text("x".to_owned()))),
+            Step::Answer if self.call.take().is_some() => self.give(Input::Completed(message(&[]))),
+            Step::Calls(reads) if self.call.take().is_some() => {
+                self.serial += 1;
+                let name = |read: &bool| if *read { "read" } else { "exec" };
+                let calls: Vec<_> =
+                    reads.iter().enumerate().map(|(at, read)| (format!("{}-{at}", self.serial), name(read))).collect();
+                self.give(Input::Completed(message(&calls)));
+            }
+            Step::Fail if self.call.take().is_some() => self.give(Input::Failed("no".to_owned())),
+            Step::ToolEnds(at) if !self.running.is_empty() => {
+                let id = self.running.remove(at % self.running.len());
+                self.give(Input::ToolFinished(result(&id)));
+            }
+            Step::Durable if self.write() => self.give(Input::Committed),
+            Step::View if std::mem::take(&mut self.view) => self.give(Input::ViewWritten),
+            Step::Stop(all) => {
+                let (_, effects) = self.machine.stop(all, self.now);
+                self.perform(effects);
+            }
+            Step::Cancel(seq) => self.give(Input::Cancel(turn_id(seq))),
+            Step::Stall => {
+                self.now.mono += Duration::from_secs(301);
+                self.give(Input::Tick);
+            }
+            Step::Late => self.give(Input::ToolFinished(result(&ToolCallId("no-such".into())))),
+            Step::Crash(durable) => self.restart(durable, LeftBy::Crash),
+            Step::Death(durable) => self.restart(durable, LeftBy::Death),
+            Step::Interrupt => {
+                self.give(Input::Interrupt);
+                while !self.left {
+                    let all = [Step::Read, Step::ToolEnds(0), Step::Durable];
+                    all.into_iter().for_each(|step| self.take(step));
+                }
+                self.restart(0, LeftBy::Interrupted);
+            }
+            Step::Permit
+            | Step::Delta
+            | Step::Answer
+            | Step::Calls(_)
+            | Step::Fail
+            | Step::ToolEnds(_)
+            | Step::Durable
+            | Step::View => {}
+        }
+    }
+
+    fn restart(&mut self, durable: usize, left_by: LeftBy) {
+        for _ in 0..durable {
+            self.write();
+        }
+        let blamed = self.begun.take().is_some();
+        self.commits.clear();
+        (self.reading, self.permit, self.call, self.view, self.left) = (None, false, None, false, false);
+        self.running.clear();
+        self.machine = Machine::new(rules());
+        let cut = self.open.first().map(|seq| {
+            let turn = turn_id(*seq);
+            let kept = &self.turns[&turn];
+            let fresh = Started { turn, attempt: Attempt::FIRST, crashes: 0, deaths: 0, alone: false };
+            Cut {
+                turn: CutTurn {
+                    started: self.started.unwrap_or(fresh),
+                    left_by: if self.interrupted { LeftBy::Interrupted } else { left_by },
+                    tools_started: kept.started.iter().filter(|id| !has_result(kept, id)).cloned().collect(),
+                },
+                blamed,
+                written: Written { user: kept.user, messages: kept.messages.clone() },
+            }
+        });
+        let items = self.open.iter().map(|seq| item(*seq)).collect();
+        let effects = self.machine.load(items, Inbox::default(), cut, self.now);
+        self.perform(effects);
+    }
+
+    /// Lets everything come to its end.
+    fn settle(&mut self) {
+        for _ in 0..2000 {
+            for step in [Step::Read, Step::Permit, Step::Answer, Step::ToolEnds(0), Step::Durable, Step::View] {
+                self.take(step);
+            }
+            if self.open.is_empty() && self.machine.is_idle() {
+                return;
+            }
+        }
+        panic!("does not come to rest: {:?}", self.machine);
+    }
+}
+
+fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
+    kept.messages.iter().any(|message| matches!(message, Message::ToolResult(result) if result.call == *id))
+}
+
+fn keep(kept: &mut Kept, record: Record) {
+    match record {
+        Record::User => {
+            assert!(!kept.user, "the user's line is there twice");
+            kept.user = true;
+        }
+        Record::Assistant(message, close) => {
+            assert!(kept.user, "an answer before the question");
+            assert_eq!(open_calls(kept), 0, "a message while calls have no result");
+            assert!(close.is_none() || message.calls.is_empty());
+            kept.messages.push(Message::Assistant(*message));
+        }
+        Record::Tool(result) => {
+            assert!(!has_result(kept, &result.call), "two results");
+            let before = open_calls(kept);
+            kept.messages.push(Message::ToolResult(result));
+            assert_eq!(open_calls(kept) + 1, before, "a result without its call");
+        }
+    }
+}
+
+fn open_calls(kept: &Kept) -> usize {
+    let last = kept.messages.iter().rev().find_map(|message| match message {
+        Message::Assistant(assistant) => Some(assistant),
+        Message::User(_) | Message::ToolResult(_) => None,
+    });
+    last.map_or(0, |last| last.calls.iter().filter(|call| !has_result(kept, &call.id)).count())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn every_life_keeps_the_promises(steps in proptest::collection::vec(step(), 0..120)) {
+        let mut world = World::new();
+        let mut crashed = false;
+        for step in steps {
+            crashed |= matches!(step, Step::Crash(_) | Step::Death(_));
+            world.take(step);
+        }
+        world.settle();
+        for (turn, kept) in &world.turns {
+            prop_assert!(kept.end.is_some(), "{} is still open", turn);
+            prop_assert_eq!(open_calls(kept), 0);
+            // A crash between the durable end and its event loses the event; the transcript has the end.
+            prop_assert!(crashed || world.finished.contains_key(turn));
+        }
+    }
+}
+
+/// A world with one message that waits for the model.
+fn thinking() -> World {
+    let mut world = World::new();
+    world.take(Step::Enqueue);
+    world.take(Step::Read);
+    world.take(Step::Permit);
+    assert!(world.call.is_some());
+    world
+}
+
+fn calls(reads: &[bool]) -> Step {
+    Step::Calls(reads.to_vec())
+}
+
+#[test]
+fn a_plain_turn_is_one_commit() {
+    let mut world = thinking();
+    world.take(Step::Answer);
+    assert_eq!(world.commits.len(), 1);
+    assert_eq!(world.commits[0].records.len(), 2);
+    assert!(world.finished.is_empty());
+    world.take(Step::Durable);
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
+}
+
+#[test]
+fn the_next_turn_waits_for_the_file() {
+    let mut world = thinking();
+    world.take(Step::Enqueue);
+    world.take(Step::Answer);
+    world.take(Step::Durable);
+    assert_eq!(world.begun, None);
+    world.take(Step::View);
+    assert_eq!(world.begun, Some(turn_id(2)));
+}
+
+#[test]
+fn too_many_rounds_end_in_a_summary() {
+    let mut world = thinking();
+    for _ in 0..3 {
+        for step in [calls(&[true]), Step::Durable, Step::ToolEnds(0), Step::Durable, Step::Permit] {
+            world.take(step);
+        }
+    }
+    assert_eq!(world.call, Some(Call { round: 4, tools: Tools::Withheld }));
+    world.take(calls(&[true]));
+    world.take(Step::Durable);
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
+}
+
+#[test]
+fn a_stop_awaits_the_running_tool_and_answers_the_others() {
+    let mut world = thinking();
+    world.take(calls(&[false, false, true]));
+    world.take(Step::Durable);
+    assert_eq!(world.running.len(), 1);
+    world.take(Step::Stop(false));
+    assert!(world.commits.is_empty());
+    world.take(Step::ToolEnds(0));
+    world.take(Step::Durable);
+    assert_eq!(world.commits[0].records.len(), 3, "two results and the notice");
+    world.take(Step::Durable);
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Cancelled);
+}
+
+#[test]
+fn stop_all_cancels_the_waiting_turns_in_one_commit() {
+    let mut world = thinking();
+    for _ in 0..3 {
+        world.take(Step::Enqueue);
+    }
+    world.take(Step::Stop(true));
+    assert_eq!(world.commits.len(), 2);
+    assert_eq!(world.commits[1].ended.len(), 3);
+    world.settle();
+    assert_eq!(world.finished.len(), 4);
+}
+
+#[test]
+fn a_turn_without_progress_is_reported_and_ended() {
+    let mut world = thinking();
+    world.take(Step::Stall);
+    world.take(Step::Durable);
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Failed);
+}
+
+#[test]
+fn waiting_for_a_permit_is_no_stall() {
+    let mut world = World::new();
+    world.take(Step::Enqueue);
+    world.take(Step::Read);
+    world.take(Step::Stall);
+    assert!(world.commits.is_empty());
+}
+
+#[test]
+fn a_tool_that_never_ends_is_left_behind() {
+    let mut world = thinking();
+    world.take(calls(&[false]));
+    world.take(Step::Durable);
+    world.take(Step::Stall);
+    assert!(world.commits.is_empty());
+    world.take(Step::Stall);
+    world.take(Step::Durable);
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Failed);
+}
+
+#[test]
+fn a_turn_that_crashes_three_times_is_given_up_and_the_next_one_runs() {
+    let mut world = thinking();
+    world.take(Step::Enqueue);
+    for _ in 0..3 {
+        world.take(Step::Crash(0));
+        world.take(Step::Read);
+        world.take(Step::Durable);
+    }
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::DeadLettered);
+    world.settle();
+    assert_eq!(world.finished[&turn_id(2)], TurnResult::Done);
+}
+
+#[test]
+fn a_call_of_unknown_outcome_is_not_repeated_and_an_idempotent_one_is() {
+    for (read, runs) in [(false, 1), (true, 2)] {
+        let mut world = thinking();
+        world.take(calls(&[read]));
+        world.take(Step::Durable);
+        world.take(Step::Crash(0));
+        world.settle();
+        assert_eq!(world.runs.values().map(|(runs, _)| *runs).sum::<u32>(), runs);
+        assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
+    }
+}
