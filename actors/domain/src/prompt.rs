@@ -198,7 +198,7 @@ fn added_entries(parts: &RequestParts<'_>) -> Vec<Entry> {
         }
     }
     let said = |entry: &&Entry| matches!(entry.kind, EntryKind::User(_)) && entry.turn() == Some(parts.turn);
-    if !parts.path.iter().any(|entry| said(entry)) {
+    if !parts.path.iter().any(said) {
         added.push(user_entry(parts.body.content.clone()));
     }
     added

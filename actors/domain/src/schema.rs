@@ -11,16 +11,14 @@ use crate::chat::Arguments;
 /// How many errors of one call are reported.
 pub const ERRORS_MAX: usize = 20;
 
-/// Arguments of a call, made to fit the object schema of its tool.
-pub fn call_arguments(schema: &Value, arguments: &Arguments) -> Result<Map<String, Value>, Vec<String>> {
+/// The object among the arguments of a call: one that was packed into a text, or into a lone `{"arguments": ...}`, is
+/// taken out. Fails with what is wrong.
+pub fn unpack(schema: &Value, arguments: Arguments) -> Result<Map<String, Value>, String> {
     let object = match arguments {
-        Arguments::Object(object) => object.clone(),
-        Arguments::Malformed { text, problem } => match unpacked(text) {
-            Some(object) => object,
-            None => return Err(vec![format!("the arguments are unusable: {problem}")]),
-        },
+        Arguments::Object(object) => object,
+        Arguments::Malformed { text, problem } => unpacked(&text).ok_or(problem)?,
     };
-    cast_and_check(schema, unwrapped(schema, object))
+    Ok(unwrapped(schema, object))
 }
 
 /// Makes arguments fit `schema` where that loses nothing, then checks them.
@@ -230,16 +228,20 @@ mod tests {
         })
     }
 
+    fn fit(arguments: Arguments) -> Result<Map<String, Value>, Vec<String>> {
+        cast_and_check(&schema(), unpack(&schema(), arguments).unwrap())
+    }
+
     #[track_caller]
     fn check(given: Value, expected: Value) {
         let Value::Object(given) = given else { panic!("the case is no object") };
-        assert_eq!(call_arguments(&schema(), &Arguments::Object(given)).map(Value::Object), Ok(expected));
+        assert_eq!(fit(Arguments::Object(given)).map(Value::Object), Ok(expected));
     }
 
     #[track_caller]
     fn check_errors(given: Value, expected: &[&str]) {
         let Value::Object(given) = given else { panic!("the case is no object") };
-        assert_eq!(call_arguments(&schema(), &Arguments::Object(given)).unwrap_err(), expected);
+        assert_eq!(fit(Arguments::Object(given)).unwrap_err(), expected);
     }
 
     #[test]
@@ -252,7 +254,7 @@ mod tests {
         check(json!({"arguments": {"path": "x"}}), json!({"path": "x"}));
         check(json!({"arguments": "{\"path\":\"x\"}"}), json!({"path": "x"}));
         let packed = Arguments::Malformed { text: "\"{\\\"path\\\":\\\"x\\\"}\"".to_owned(), problem: "no".to_owned() };
-        assert_eq!(call_arguments(&schema(), &packed).map(Value::Object), Ok(json!({"path": "x"})));
+        assert_eq!(fit(packed).map(Value::Object), Ok(json!({"path": "x"})));
     }
 
     #[test]
@@ -272,8 +274,7 @@ mod tests {
         check_errors(json!({"path": null}), &["path: must be string, not null"]);
         check_errors(json!({"path": "x", "lines": 11.5}), &["lines: must be integer, not number"]);
         let broken = Arguments::Malformed { text: "{".to_owned(), problem: "it ends too early".to_owned() };
-        let errors = call_arguments(&schema(), &broken).unwrap_err();
-        assert_eq!(errors, ["the arguments are unusable: it ends too early"]);
+        assert_eq!(unpack(&schema(), broken), Err("it ends too early".to_owned()));
     }
 
     proptest! {

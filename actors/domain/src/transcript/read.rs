@@ -7,6 +7,7 @@
 mod message;
 
 use std::borrow::Cow;
+use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -93,6 +94,8 @@ pub fn recent_ids(tail: &[u8], is_whole_file: bool) -> Vec<RecentMessage> {
     recent
 }
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 enum Record {
     Header { header: Header, place: Range<usize> },
     Entry { entry: Entry, parent: RawParent },
@@ -105,6 +108,10 @@ struct ReadLine {
 }
 
 fn read_line(line: &[u8], place: &Range<usize>) -> ReadLine {
+    let (line, place) = match line.strip_prefix(BYTE_ORDER_MARK) {
+        Some(rest) => (rest, place.start + BYTE_ORDER_MARK.len()..place.end),
+        None => (line, place.clone()),
+    };
     let as_it_is = String::from_utf8_lossy(line);
     let exact = matches!(as_it_is, Cow::Borrowed(_));
     let read =
@@ -288,26 +295,18 @@ fn timestamp(raw: &RawValue) -> u64 {
     }
 }
 
-/// Escapes raw control characters inside of JSON strings, and turns those outside into spaces.
+/// Escapes raw control characters inside of JSON strings.
 fn escape_controls(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let (mut in_string, mut escaped) = (false, false);
     for letter in json.chars() {
-        if (letter as u32) < 0x20 {
-            if in_string {
-                let code = format!("u{:04x}", letter as u32);
-                out.push_str(if escaped { "" } else { "\\" });
-                out.push_str(&code);
-            } else {
-                out.push(' ');
-            }
+        if in_string && letter < ' ' {
+            let escape = if escaped { "u" } else { "\\u" };
+            write!(out, "{escape}{:04x}", u32::from(letter)).expect("writing to a string cannot fail");
             escaped = false;
             continue;
         }
-        match letter {
-            '"' if !escaped => in_string = !in_string,
-            _ => {}
-        }
+        in_string ^= letter == '"' && !escaped;
         escaped = letter == '\\' && in_string && !escaped;
         out.push(letter);
     }

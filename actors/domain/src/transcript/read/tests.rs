@@ -147,6 +147,10 @@ fn damage_is_counted_and_read_around() {
     let EntryKind::Opaque { bytes } = &transcript.entries()[3].kind else { panic!("the number is opaque") };
     assert_eq!(text.get(bytes.clone()), Some("42"));
     assert!(read_lines(b"").problems.is_empty());
+    assert_eq!(read_lines(b"\0\0\0\n\0").problems_total, 2);
+    assert!(read_lines(format!("\u{feff}{HEADER}\r\n").as_bytes()).problems.is_empty());
+    let zeros = read_lines(format!("{HEADER}\n{}\0\0", note("a", "null")).as_bytes());
+    assert_eq!((zeros.entries().len(), zeros.problems_total), (1, 1));
 }
 
 #[test]
