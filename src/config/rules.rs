@@ -140,7 +140,7 @@ fn same_port(config: &Config) -> Option<Broken> {
     }
     let pairs = doors.iter().enumerate().flat_map(|(at, one)| doors.iter().skip(at + 1).map(move |two| (one, two)));
     pairs
-        .filter(|(one, two)| one.2 == two.2)
+        .filter(|(one, two)| one.2 == two.2 && one.2 != 0)
         .map(|(one, two)| Broken { path: two.0, what: format!("is the same as {}; each door needs its own", one.1) })
         .next()
 }

@@ -1,0 +1,73 @@
+//! Starts sessions for the registry, with the neighbours of their arbiter: a provider and a tool front end on each.
+
+use std::sync::{Arc, OnceLock};
+
+use protocol::session::Address;
+use protocol::supervision::{ActorPath, Kind};
+use registry::{SessionFactory, SessionStart};
+use session::{Neighbours, Session, Shared};
+use supervision::{Child, Kernel, Placement, RestartPolicy};
+
+/// The factory.
+pub struct Children {
+    kernel: Kernel,
+    placement: Arc<dyn Placement>,
+    policy: RestartPolicy,
+    ready: OnceLock<Ready>,
+}
+
+struct Ready {
+    shared: Arc<Shared>,
+    neighbours: Vec<Neighbours>,
+}
+
+impl Children {
+    /// A factory that can start sessions once [`attach`](Self::attach) was called.
+    pub fn new(kernel: Kernel, placement: Arc<dyn Placement>, policy: RestartPolicy) -> Arc<Self> {
+        Arc::new(Self { kernel, placement, policy, ready: OnceLock::new() })
+    }
+
+    /// Starts the front ends on each arbiter.
+    pub fn attach(&self, shared: Arc<Shared>, provider: &Arc<provider::Shared>, catalog: &Arc<tools::Catalog>) {
+        let neighbours = (0..self.placement.arbiters()).map(|arbiter| self.start_front_ends(arbiter, provider, catalog));
+        let ready = Ready { shared, neighbours: neighbours.collect() };
+        assert!(self.ready.set(ready).is_ok(), "the front ends are started once");
+    }
+
+    fn start_front_ends(&self, arbiter: usize, provider: &Arc<provider::Shared>, catalog: &Arc<tools::Catalog>) -> Neighbours {
+        let child = |name: &str, kind| {
+            let mut child = Child::new(format!("/{name}/{arbiter}"), kind);
+            child.policy = self.policy.clone();
+            child
+        };
+        let front = provider.clone();
+        let model = self.kernel.spawn(child("provider", Kind::Provider), &*self.placement, arbiter, move |_| {
+            provider::Provider::new(front)
+        });
+        let (catalog, ports, log) = (catalog.clone(), self.kernel.ports().clone(), self.kernel.log().clone());
+        let path = ActorPath(format!("/tools/{arbiter}").into());
+        let tools = self.kernel.spawn(child("tools", Kind::Tools), &*self.placement, arbiter, move |_| {
+            tools::Tools::new(catalog, ports, log, path)
+        });
+        Neighbours { permits: model.clone().recipient(), model: model.recipient(), tools: tools.recipient() }
+    }
+}
+
+impl SessionFactory for Children {
+    fn start(&self, start: SessionStart) -> Address {
+        let ready = self.ready.get().expect("sessions start after the front ends");
+        let (shared, neighbours) = (ready.shared.clone(), ready.neighbours[start.shard].clone());
+        let child = Child {
+            path: start.path.clone(),
+            kind: Kind::Session,
+            session: Some(start.key),
+            policy: self.policy.clone(),
+            crash: start.crash.clone(),
+            on_down: Some(start.on_down),
+        };
+        let address = self.kernel.spawn(child, &*self.placement, start.shard, move |_| {
+            Session::new(shared, neighbours, start.path, start.lease, start.crash)
+        });
+        address.recipient()
+    }
+}

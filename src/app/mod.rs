@@ -1,0 +1,286 @@
+//! The composition root: starts the actors bottom-up, hands out who may talk to whom, stops in reverse.
+
+pub mod ask;
+pub mod beacon;
+mod children;
+pub mod limits;
+pub mod lock;
+mod options;
+mod parts;
+pub mod readers;
+mod serve;
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use channel::doors::PhaseWord;
+use channel::{Hub, Phase};
+use journal::LogJournal;
+use protocol::journal::{DeadLetter, Journal};
+use protocol::metrics::Metrics;
+use protocol::registry::Sessions;
+use protocol::supervision::SupervisionLog;
+use registry::{Registry, RegistryConfig};
+use session::{SessionConfig, Shared, Transcripts};
+use supervision::log::{LogOptions, LogWriter};
+use supervision::ports::Ports;
+use supervision::real::real_ports;
+use supervision::{ArbiterPlacement, Kernel, Placement};
+
+use crate::config::{Loaded, Paths};
+use crate::exit::{Exit, ExitCode};
+use children::Children;
+use lock::Lock;
+pub use options::{Options, Purpose, World};
+
+/// Threads of the blocking pool: files, transcripts.
+const BLOCKING_THREADS: usize = 8;
+/// How long a command waits for another one to leave the directory.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The running actors of one data directory.
+pub struct App {
+    loaded: Loaded,
+    ports: Ports,
+    metrics: Metrics,
+    log: Arc<dyn SupervisionLog>,
+    kernel: Kernel,
+    hub: Arc<Hub>,
+    journal: Arc<LogJournal>,
+    registry: Arc<Registry>,
+    transcripts: Arc<Transcripts>,
+    model: Arc<str>,
+    phase: Arc<Phase>,
+    doors: Option<serve::Open>,
+    real: Option<Real>,
+}
+
+/// What only the real world has: threads to join and locks to keep.
+struct Real {
+    placement: Arc<ArbiterPlacement>,
+    log: Arc<LogWriter>,
+    _locks: [Lock; 2],
+}
+
+impl App {
+    /// Takes the directory, recovers what the last process left, and starts the actors. Doors stay closed until
+    /// [`serve`](Self::serve).
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
+        let Options { loaded, purpose, tools, world } = options;
+        let env = crate::commands::environment();
+        let model = parts::model(&loaded, &env).map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
+        let (world, real) = match world {
+            Some(world) => (world, None),
+            None => {
+                let (world, real) = real_world(&loaded, purpose).await?;
+                (world, Some(real))
+            }
+        };
+        let World { ports, placement, log } = world;
+        let metrics = Metrics::default();
+        let kernel = Kernel::new(ports.clone(), log.clone(), metrics.clone());
+        kernel.keep_crashes_in(loaded.paths.logs.join("crash"));
+        let hub = Hub::new();
+        let mut catalog = tools::Catalog::builder(parts::tools(&loaded));
+        for tool in tools {
+            catalog = catalog.with(tool);
+        }
+        let catalog = Arc::new(catalog.build());
+        let transcripts = Arc::new(Transcripts::new(ports.clone(), loaded.paths.sessions.clone()));
+        let children = Children::new(kernel.clone(), placement.clone(), parts::restart_policy(&loaded.config));
+        let registry = Registry::new(registry::Deps {
+            kernel: kernel.clone(),
+            placement: placement.clone(),
+            metrics: metrics.clone(),
+            config: registry_config(&loaded),
+            factory: children.clone(),
+        });
+        let journal = open_journal(&loaded, &ports, &metrics, &log, &registry, &transcripts, real.is_some())?;
+        registry.attach_journal(journal.clone());
+        let shared = Shared {
+            ports: ports.clone(),
+            log: log.clone(),
+            journal: journal.clone(),
+            events: hub.clone(),
+            metrics: metrics.clone(),
+            tools: catalog.specs(),
+            config: session_config(&loaded, &model, &ports)?,
+        };
+        let provider = provider::Shared::new(model.settings, metrics.clone(), ports.clock.clone())
+            .map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
+        children.attach(Arc::new(shared), &provider, &catalog);
+        let phase = Arc::new(Phase::default());
+        if purpose != Purpose::AtRest {
+            actix_rt::spawn(recover(registry.clone(), phase.clone()));
+        }
+        Ok(Self {
+            loaded,
+            ports,
+            metrics,
+            log,
+            kernel,
+            hub,
+            journal,
+            registry,
+            transcripts,
+            model: model.model,
+            phase,
+            doors: None,
+            real,
+        })
+    }
+
+    /// Stops in order: doors refuse, turns finish or are kept for the next start, everything is flushed.
+    pub async fn stop(mut self) {
+        let drain = Duration::from_secs(self.loaded.config.runtime.drain_seconds);
+        self.phase.set(PhaseWord::Draining);
+        self.journal.drain();
+        self.registry.stop(drain).await;
+        if let Some(doors) = self.doors.take() {
+            doors.close(&self.loaded.paths.run).await;
+        }
+        // The journal answers even when it failed before; then there is nothing to flush.
+        let _ = self.journal.close().await;
+        if let Some(real) = self.real.take() {
+            let joined = tokio::task::spawn_blocking(move || {
+                real.placement.stop_and_join();
+                real.log.close();
+            });
+            if joined.await.is_err() {
+                tracing::error!("stopping the arbiters failed");
+            }
+        }
+    }
+
+    /// Returns when the journal's disk failed: nothing can be acknowledged any more.
+    pub fn failed(&self) -> impl Future<Output = String> + use<> {
+        self.journal.failed()
+    }
+
+    /// Dead letters, oldest first.
+    pub async fn dead_letters(&self) -> anyhow::Result<Vec<DeadLetter>> {
+        Ok(self.journal.dead_letters().await?)
+    }
+
+    /// Writes a consistent copy of the journal below `to`.
+    pub async fn backup_journal(&self, to: &Path) -> anyhow::Result<u64> {
+        Ok(self.journal.backup(to.to_owned()).await??)
+    }
+
+    /// The outside world.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &dyn Journal {
+        &*self.journal
+    }
+
+    /// The sessions.
+    pub fn sessions(&self) -> &dyn Sessions {
+        &*self.registry
+    }
+
+    /// Where turn events pass.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// The kernel, with its log and its counters.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+}
+
+/// Starts the sessions that have work. New messages are accepted meanwhile; `/ready` says when it is over.
+async fn recover(registry: Arc<Registry>, phase: Arc<Phase>) {
+    registry.recover().await;
+    if phase.get() == PhaseWord::Recovering {
+        phase.set(PhaseWord::Serving);
+    }
+}
+
+async fn real_world(loaded: &Loaded, purpose: Purpose) -> anyhow::Result<(World, Real)> {
+    make_directories(&loaded.paths)?;
+    let locks = take_locks(&loaded.paths, purpose).await?;
+    let ports = real_ports(BLOCKING_THREADS).context("the blocking pool cannot be started")?;
+    let log = LogWriter::start(LogOptions::new(loaded.paths.logs.clone()), &ports)
+        .with_context(|| format!("the supervision log in {} cannot be written", loaded.paths.logs.display()))?;
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let arbiters = loaded.config.runtime.arbiters.unwrap_or_else(cores);
+    let placement = Arc::new(ArbiterPlacement::new(arbiters).context("an arbiter cannot be started")?);
+    let world = World { ports, placement: placement.clone(), log: log.clone() };
+    Ok((world, Real { placement, log, _locks: locks }))
+}
+
+fn make_directories(paths: &Paths) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    for directory in [&paths.data, &paths.workspace, &paths.journal, &paths.logs, &paths.run, &paths.sessions] {
+        builder.create(directory).with_context(|| format!("directory {} cannot be made", directory.display()))?;
+    }
+    Ok(())
+}
+
+async fn take_locks(paths: &Paths, purpose: Purpose) -> Result<[Lock; 2], Exit> {
+    let patience = match purpose {
+        Purpose::Gateway => Duration::ZERO,
+        Purpose::OneShot | Purpose::AtRest => LOCK_PATIENCE,
+    };
+    let data = Lock::take_patiently(&paths.run.join("lock"), &paths.data, patience).await?;
+    let sessions = Lock::take_patiently(&paths.sessions.join(".lock"), &paths.workspace, patience).await?;
+    Ok([data, sessions])
+}
+
+fn open_journal(
+    loaded: &Loaded,
+    ports: &Ports,
+    metrics: &Metrics,
+    log: &Arc<dyn SupervisionLog>,
+    registry: &Arc<Registry>,
+    transcripts: &Arc<Transcripts>,
+    threaded: bool,
+) -> anyhow::Result<Arc<LogJournal>> {
+    let options = parts::journal(loaded);
+    let open = if threaded { LogJournal::open } else { LogJournal::open_local };
+    let opened = open(options, ports.clone(), metrics.clone(), log.clone(), registry.clone(), transcripts.clone());
+    let (journal, report) = opened.map_err(|error| Exit::new(ExitCode::Disk, error.to_string()))?;
+    tracing::info!(?report, "journal recovered");
+    Ok(journal)
+}
+
+fn registry_config(loaded: &Loaded) -> RegistryConfig {
+    let (runtime, supervision) = (&loaded.config.runtime, &loaded.config.supervision);
+    RegistryConfig {
+        idle: Duration::from_secs(runtime.idle_seconds),
+        max_live: runtime.max_live_sessions,
+        quarantine_base: Duration::from_secs(supervision.quarantine_seconds),
+        quarantine_cap: Duration::from_secs(supervision.quarantine_max_seconds),
+        shard_min_sessions: supervision.shard_min_sessions,
+    }
+}
+
+fn session_config(loaded: &Loaded, model: &parts::Model, _ports: &Ports) -> anyhow::Result<SessionConfig> {
+    let (defaults, runtime) = (&loaded.config.agents.defaults, &loaded.config.runtime);
+    Ok(SessionConfig {
+        sessions_dir: loaded.paths.sessions.clone(),
+        workspace: loaded.paths.workspace.clone(),
+        model: model.model.clone(),
+        provider: model.provider.clone(),
+        max_tokens: defaults.max_tokens,
+        temperature: defaults.temperature as f32,
+        context_window_tokens: defaults.context_window_tokens.into(),
+        max_tool_iterations: defaults.max_tool_iterations,
+        max_tool_result_chars: defaults.max_tool_result_chars,
+        poison_attempts: loaded.config.supervision.poison_attempts,
+        process_deaths: loaded.config.supervision.process_deaths,
+        context_idle: Duration::from_secs(runtime.context_seconds),
+        context_cache_bytes: runtime.context_cache_bytes,
+        stall: Duration::from_secs(runtime.stall_seconds),
+    })
+}

@@ -1,0 +1,82 @@
+//! What an [`App`](super::App) is started with.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use protocol::supervision::SupervisionLog;
+use supervision::Placement;
+use supervision::ports::Ports;
+use tools::Tool;
+
+use crate::config::{LoadRequest, Loaded, load};
+
+/// What the process is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Serves doors; fails at once when the directory is in use.
+    Gateway,
+    /// One command that runs turns; waits a while for another one to end.
+    OneShot,
+    /// One command that only looks: unfinished turns stay as they are.
+    AtRest,
+}
+
+/// The world around the actors, for simulations that bring their own.
+#[derive(Clone)]
+pub struct World {
+    /// Disk, clock, ids, blocking work.
+    pub ports: Ports,
+    /// Where actors run.
+    pub placement: Arc<dyn Placement>,
+    /// Where supervision events go.
+    pub log: Arc<dyn SupervisionLog>,
+}
+
+/// Everything that an application is started with.
+pub struct Options {
+    pub(super) loaded: Loaded,
+    pub(super) purpose: Purpose,
+    pub(super) tools: Vec<Arc<dyn Tool>>,
+    pub(super) world: Option<World>,
+}
+
+impl Options {
+    fn new(loaded: Loaded, purpose: Purpose) -> Self {
+        Self { loaded, purpose, tools: Vec::new(), world: None }
+    }
+
+    /// For serving.
+    pub fn gateway(loaded: Loaded) -> Self {
+        Self::new(loaded, Purpose::Gateway)
+    }
+
+    /// For a command that runs turns, and for programs that embed Greenroom.
+    pub fn one_shot(loaded: Loaded) -> Self {
+        Self::new(loaded, Purpose::OneShot)
+    }
+
+    /// For a command that only looks.
+    pub fn at_rest(loaded: Loaded) -> Self {
+        Self::new(loaded, Purpose::AtRest)
+    }
+
+    /// Default settings with `directory` as data directory; the environment is left out.
+    pub fn in_directory(directory: &Path) -> anyhow::Result<Self> {
+        let env = [("GREENROOM_HOME".to_owned(), directory.display().to_string())].into();
+        Ok(Self::one_shot(load(&LoadRequest { config: None, workspace: None, env })?))
+    }
+
+    /// Adds a tool to the built-in ones.
+    #[must_use]
+    pub fn with_tool(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Runs in another world: no directory lock is taken, and everything stays on the calling thread.
+    #[must_use]
+    pub fn in_world(mut self, world: World) -> Self {
+        self.world = Some(world);
+        self
+    }
+}

@@ -1,0 +1,176 @@
+//! Configuration, as each actor crate wants it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use channel::gateway::GatewayConfig;
+use channel::openai_api::ApiConfig;
+use channel::websocket::{TokenIssue, WebsocketConfig};
+use provider::{Backend, Limits, Server, Settings};
+use supervision::RestartPolicy;
+use tools::{ExecConfig, SandboxChoice, ToolsConfig};
+
+use crate::config::{Config, Durability, Loaded, ProviderChoice, Sandbox, Secret};
+
+/// Connections of one door at once; each needs a file handle.
+const CONNECTIONS_MAX: usize = 10_000;
+/// Model calls over HTTP at once; each needs a file handle.
+const REMOTE_CALLS_MAX: usize = 5_000;
+
+/// Who answers, with the names that the transcript keeps.
+pub struct Model {
+    /// Provider name.
+    pub provider: Arc<str>,
+    /// Model name.
+    pub model: Arc<str>,
+    /// Settings of the provider front ends.
+    pub settings: Settings,
+}
+
+/// Chooses the provider.
+pub fn model(loaded: &Loaded, env: &std::collections::BTreeMap<String, String>) -> Result<Model, crate::config::ConfigError> {
+    let running = loaded.config.runtime.max_running_turns;
+    Ok(match loaded.provider(env)? {
+        ProviderChoice::Offline { .. } => Model {
+            provider: "offline".into(),
+            model: "offline".into(),
+            settings: Settings { backend: Backend::Offline, concurrent_max: running, limits: Limits::default() },
+        },
+        ProviderChoice::Remote(chosen) => {
+            let plain = |map: &std::collections::BTreeMap<String, Secret>| {
+                map.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect()
+            };
+            let server = Server {
+                name: chosen.name.clone(),
+                base: chosen.api_base.clone(),
+                key: chosen.api_key.as_ref().map(|key| key.expose().to_owned().into()),
+                extra_headers: plain(&chosen.extra_headers),
+                extra_query: plain(&chosen.extra_query),
+                extra_body: chosen.extra_body.clone(),
+            };
+            Model {
+                provider: chosen.name.as_str().into(),
+                model: chosen.model.as_str().into(),
+                settings: Settings {
+                    backend: Backend::OpenAi(server),
+                    concurrent_max: running.min(REMOTE_CALLS_MAX),
+                    limits: Limits::default(),
+                },
+            }
+        }
+    })
+}
+
+/// Settings of the tools.
+pub fn tools(loaded: &Loaded) -> ToolsConfig {
+    let (config, paths) = (&loaded.config, &loaded.paths);
+    let exec = &config.tools.exec;
+    ToolsConfig {
+        workspace: paths.workspace.clone(),
+        sessions_dir: paths.sessions.clone(),
+        forbidden: vec![
+            paths.config.clone(),
+            paths.journal.clone(),
+            paths.logs.clone(),
+            paths.run.clone(),
+            paths.media.clone(),
+        ],
+        restrict: config.tools.restrict_to_workspace,
+        result_chars_max: config.agents.defaults.max_tool_result_chars,
+        exec: ExecConfig {
+            enable: exec.enable,
+            sandbox: match exec.sandbox {
+                Sandbox::Auto => SandboxChoice::Auto,
+                Sandbox::Bwrap => SandboxChoice::Bubblewrap,
+                Sandbox::Off => SandboxChoice::Off,
+            },
+            timeout: Duration::from_secs(exec.timeout),
+            allowed_env_keys: exec.allowed_env_keys.clone(),
+        },
+    }
+}
+
+/// Settings of the journal.
+pub fn journal(loaded: &Loaded) -> journal::Options {
+    let (config, paths) = (&loaded.config, &loaded.paths);
+    journal::Options {
+        segment_bytes: config.journal.segment_bytes,
+        max_bytes: config.journal.max_bytes,
+        inbox_max: u32::try_from(config.runtime.inbox_max).unwrap_or(u32::MAX),
+        inbox_max_bytes: config.runtime.inbox_max_bytes,
+        queued_max_bytes: config.runtime.queued_max_bytes,
+        durability: match config.runtime.durability {
+            Durability::Full => journal::Durability::Full,
+            Durability::Os => journal::Durability::Os,
+        },
+        ..journal::Options::new(&paths.journal, &paths.sessions)
+    }
+}
+
+/// When a crashing actor is restarted.
+pub fn restart_policy(config: &Config) -> RestartPolicy {
+    let supervision = &config.supervision;
+    RestartPolicy {
+        intensity: supervision.intensity,
+        window: Duration::from_secs(supervision.intensity_seconds),
+        backoff_base: Duration::from_millis(supervision.backoff_base_ms),
+        backoff_cap: Duration::from_millis(supervision.backoff_cap_ms),
+        ..RestartPolicy::default()
+    }
+}
+
+fn door_secret(secret: Option<&Secret>) -> Option<channel::Secret> {
+    secret.and_then(|secret| channel::Secret::new(secret.expose()))
+}
+
+/// Settings of the WebSocket door.
+pub fn websocket(config: &Config) -> WebsocketConfig {
+    let door = &config.channels.websocket;
+    let issue = door.token_issue_path.clone().zip(door_secret(door.token_issue_secret.as_ref()));
+    WebsocketConfig {
+        path: door.path.clone(),
+        token: door_secret(door.token.as_ref()),
+        issue: issue.map(|(path, secret)| TokenIssue { path, secret }),
+        token_ttl: Duration::from_secs(door.token_ttl_s.into()),
+        requires_token: door.requires_token(),
+        allow_from: door.allow_from.clone(),
+        allowed_origins: door.allowed_origins.clone(),
+        streaming: door.streaming,
+        max_message_bytes: door.max_message_bytes,
+        ping_interval: Duration::from_secs_f64(door.ping_interval_s),
+        ping_timeout: Duration::from_secs_f64(door.ping_timeout_s),
+        connections_max: CONNECTIONS_MAX,
+        drain: Duration::from_secs(config.runtime.drain_seconds),
+    }
+}
+
+/// Settings of the OpenAI-compatible API.
+pub fn api(config: &Config, model: &Arc<str>) -> ApiConfig {
+    ApiConfig {
+        api_key: door_secret(config.api.api_key.as_ref()),
+        timeout: Duration::from_secs_f64(config.api.timeout),
+        connections_max: CONNECTIONS_MAX,
+        drain: Duration::from_secs(config.runtime.drain_seconds),
+        ..ApiConfig::new(model.clone())
+    }
+}
+
+/// Settings of the gateway port.
+pub fn gateway(
+    config: &Config,
+    token: &str,
+    transcripts: Arc<dyn channel::gateway::TranscriptReader>,
+    log_reader: Arc<dyn channel::gateway::LogReader>,
+    stop: tokio_util::sync::CancellationToken,
+) -> GatewayConfig {
+    GatewayConfig {
+        admin_token: channel::Secret::new(token),
+        hosts: vec![config.gateway.host.clone()],
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        connections_max: CONNECTIONS_MAX,
+        drain: Duration::from_secs(config.runtime.drain_seconds),
+        transcripts,
+        log_reader,
+        stop,
+    }
+}

@@ -1,0 +1,129 @@
+//! Opens the doors and closes them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use channel::Doors;
+use channel::doors::DoorsParts;
+use protocol::supervision::{ActorPath, Event, EventName, Kind};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::beacon::Beacon;
+use super::readers::{LogFiles, TranscriptFiles};
+use super::{App, parts};
+use crate::exit::{Exit, ExitCode};
+
+/// Doors that serve.
+pub struct Open {
+    shutdown: CancellationToken,
+    drain: CancellationToken,
+    serving: Vec<JoinHandle<()>>,
+}
+
+impl Open {
+    /// Closes the connections.
+    pub async fn close(self, run: &Path) {
+        self.shutdown.cancel();
+        for door in self.serving {
+            if door.await.is_err() {
+                tracing::error!("a door failed while it closed");
+            }
+        }
+        Beacon::remove(run);
+    }
+}
+
+async fn listen(key: &str, host: &str, port: u16) -> Result<TcpListener, Exit> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    TcpListener::bind((host, port)).await.map_err(|error| {
+        let code = match error.kind() {
+            std::io::ErrorKind::AddrInUse => ExitCode::PortInUse,
+            _ => ExitCode::Failed,
+        };
+        Exit::new(code, format!("{key}: cannot listen on {host}:{port}: {error}"))
+    })
+}
+
+impl App {
+    /// Opens the doors; returns a line for each, to be shown to the user.
+    pub async fn serve(&mut self) -> anyhow::Result<Vec<String>> {
+        let config = &self.loaded.config;
+        let gateway = listen("gateway.port", &config.gateway.host, config.gateway.port).await?;
+        let api = listen("api.port", &config.api.host, config.api.port).await?;
+        let websocket = match config.channels.websocket.enabled {
+            true => {
+                let door = &config.channels.websocket;
+                Some(listen("channels.websocket.port", &door.host, door.port).await?)
+            }
+            false => None,
+        };
+        let token = match &config.admin.token {
+            Some(token) => token.expose().to_owned(),
+            None => format!("{:032x}{:032x}", self.ports.ids.random(), self.ports.ids.random()),
+        };
+        let beacon = Beacon {
+            pid: std::process::id(),
+            admin_url: format!("http://{}", gateway.local_addr()?),
+            token,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            websocket_url: match &websocket {
+                Some(door) => Some(format!("ws://{}{}", door.local_addr()?, config.channels.websocket.path)),
+                None => None,
+            },
+            api_url: Some(format!("http://{}/v1", api.local_addr()?)),
+        };
+        let open = self.open(gateway, api, websocket, &beacon.token);
+        beacon.write(&self.loaded.paths.run)?;
+        self.doors = Some(open);
+        self.log.record(Event::new(EventName::GatewayStarted, ActorPath("/".into()), Kind::Channel));
+        Ok(lines(&beacon, &self.model))
+    }
+
+    fn open(&self, gateway: TcpListener, api: TcpListener, websocket: Option<TcpListener>, token: &str) -> Open {
+        let (shutdown, drain) = (CancellationToken::new(), CancellationToken::new());
+        let config = &self.loaded.config;
+        let doors = Doors::new(DoorsParts {
+            journal: self.journal.clone(),
+            sessions: self.registry.clone(),
+            hub: self.hub.clone(),
+            ports: self.ports.clone(),
+            metrics: self.metrics.clone(),
+            log: self.log.clone(),
+            phase: self.phase.clone(),
+            frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),
+        });
+        let transcripts = Arc::new(TranscriptFiles(self.transcripts.clone()));
+        let logs = Arc::new(LogFiles { disk: self.ports.disk.clone(), dir: self.loaded.paths.logs.clone() });
+        let gateway_config = parts::gateway(config, token, transcripts, logs, drain.clone());
+        let mut serving = vec![
+            tokio::spawn(channel::gateway::serve(gateway, doors.clone(), gateway_config, shutdown.clone())),
+            tokio::spawn(channel::openai_api::serve(api, doors.clone(), parts::api(config, &self.model), shutdown.clone())),
+        ];
+        if let Some(listener) = websocket {
+            let door = channel::websocket::serve(listener, doors, parts::websocket(config), shutdown.clone());
+            serving.push(tokio::spawn(door));
+        }
+        Open { shutdown, drain, serving }
+    }
+
+    /// Returns when somebody asked through the admin API that the gateway drain.
+    pub fn drained(&self) -> impl Future<Output = ()> + use<> {
+        let drain = self.doors.as_ref().map(|doors| doors.drain.clone());
+        async move {
+            match drain {
+                Some(drain) => drain.cancelled().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+fn lines(beacon: &Beacon, model: &str) -> Vec<String> {
+    let mut lines = vec![format!("model      {model}")];
+    let doors = [("websocket", &beacon.websocket_url), ("api", &beacon.api_url)];
+    lines.extend(doors.iter().filter_map(|(name, url)| url.as_ref().map(|url| format!("{name:10} {url}"))));
+    lines.push(format!("gateway    {}", beacon.admin_url));
+    lines
+}

@@ -1,0 +1,130 @@
+//! `greenroom backup` and `greenroom restore`.
+//!
+//! A backup holds `config.json`, `journal/` (a consistent copy of the log), `workspace/` and `backup.json`. The journal is
+//! copied first: a transcript that is copied later may be ahead of it, which recovery recognises; never behind it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::admin::Admin;
+use super::{environment, print};
+use crate::app::{App, Options};
+use crate::config::{LoadRequest, Loaded, Paths, load};
+use crate::exit::{Exit, ExitCode};
+
+/// `backup.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    version: String,
+    made: String,
+    from: PathBuf,
+}
+
+/// Copies everything into `dir`, which must not exist.
+pub async fn backup(loaded: Loaded, dir: &Path) -> anyhow::Result<()> {
+    let target = std::path::absolute(dir)?;
+    if target.exists() {
+        bail!(Exit::new(ExitCode::Failed, format!("{} exists; a backup needs a new directory", target.display())));
+    }
+    fs::create_dir_all(&target).with_context(|| format!("{} cannot be made", target.display()))?;
+    let (paths, log) = (loaded.paths.clone(), target.join("journal"));
+    match Admin::find(&paths).await? {
+        Some(admin) => {
+            admin.post("backup", &json!({"dir": log})).await?;
+        }
+        None => {
+            let app = App::start(Options::at_rest(loaded)).await?;
+            let copied = app.backup_journal(&log).await;
+            app.stop().await;
+            copied?;
+        }
+    }
+    copy_if_there(&paths.config, &target.join("config.json"))?;
+    let files = copy_tree(&paths.workspace, &target.join("workspace"), &[&paths.data.join("journal"), &target])?;
+    let manifest = Manifest {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        made: jiff::Timestamp::now().to_string(),
+        from: paths.data,
+    };
+    // Written last: a directory without it is no complete backup.
+    fs::write(target.join("backup.json"), serde_json::to_vec_pretty(&manifest)?)?;
+    print(&format!("{} holds the journal and {files} workspace file(s)", target.display()))
+}
+
+/// Puts a backup in place of an empty data directory.
+pub fn restore(loaded: &Loaded, dir: &Path) -> anyhow::Result<()> {
+    let manifest = fs::read(dir.join("backup.json"))
+        .with_context(|| format!("{} is no complete backup: backup.json cannot be read", dir.display()))?;
+    let manifest: Manifest = serde_json::from_slice(&manifest).context("backup.json is damaged")?;
+    refuse_if_used(&loaded.paths)?;
+    fs::create_dir_all(&loaded.paths.data)?;
+    copy_if_there(&dir.join("config.json"), &loaded.paths.config)?;
+    // The restored configuration may put the workspace elsewhere.
+    let request = LoadRequest { config: Some(loaded.paths.config.clone()), workspace: None, env: environment() };
+    let paths = if loaded.paths.config.exists() { load(&request)?.paths } else { loaded.paths.clone() };
+    refuse_if_used(&paths)?;
+    copy_tree(&dir.join("journal"), &paths.journal, &[])?;
+    let files = copy_tree(&dir.join("workspace"), &paths.workspace, &[])?;
+    print(&format!(
+        "restored the backup of {} into {}: journal and {files} workspace file(s)",
+        manifest.made,
+        paths.data.display()
+    ))
+}
+
+fn refuse_if_used(paths: &Paths) -> Result<(), Exit> {
+    for used in [&paths.journal, &paths.sessions] {
+        let holds_something = fs::read_dir(used).is_ok_and(|mut entries| {
+            entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != ".lock"))
+        });
+        if holds_something {
+            let message = format!("{} holds data; restore into a data directory without any", used.display());
+            return Err(Exit::new(ExitCode::Failed, message));
+        }
+    }
+    Ok(())
+}
+
+fn copy_if_there(from: &Path, to: &Path) -> anyhow::Result<()> {
+    match fs::copy(from, to) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("{} cannot be copied", from.display())),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Copies files and directories with their modes; links are copied as links. Lock files stay behind. Returns how many
+/// files there were.
+fn copy_tree(from: &Path, to: &Path, skip: &[&Path]) -> anyhow::Result<u64> {
+    let mut files = 0;
+    let mut open = vec![(from.to_owned(), to.to_owned())];
+    while let Some((from, to)) = open.pop() {
+        if !from.is_dir() {
+            continue;
+        }
+        fs::create_dir_all(&to).with_context(|| format!("{} cannot be made", to.display()))?;
+        fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
+        for entry in fs::read_dir(&from).with_context(|| format!("{} cannot be read", from.display()))? {
+            let entry = entry?;
+            let (path, target) = (entry.path(), to.join(entry.file_name()));
+            if skip.iter().any(|skipped| path == **skipped) || entry.file_name() == ".lock" {
+                continue;
+            }
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                open.push((path, target));
+            } else if kind.is_symlink() {
+                std::os::unix::fs::symlink(fs::read_link(&path)?, &target)?;
+            } else if kind.is_file() {
+                copy_if_there(&path, &target)?;
+                files += 1;
+            }
+        }
+    }
+    Ok(files)
+}

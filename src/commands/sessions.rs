@@ -1,0 +1,124 @@
+//! `greenroom sessions`: lists and shows conversations; ends quarantines.
+
+use channel::gateway::TranscriptReader;
+use domain::ids::SessionKey;
+use serde_json::{Value, json};
+use session::Transcripts;
+use std::sync::Arc;
+use supervision::real::real_ports;
+
+use super::admin::{Admin, encode};
+use super::{print, print_json};
+use crate::app::readers::TranscriptFiles;
+use crate::cli::{Output, Sessions};
+use crate::config::Loaded;
+use crate::exit::{Exit, ExitCode};
+
+/// Runs the subcommand, through the gateway or, when none runs, on the files.
+pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
+    match what {
+        Sessions::List(output) => list(&loaded, output).await,
+        Sessions::Show { key, output } => show(&loaded, &parse(&key)?, output).await,
+        Sessions::Release { key } => release(&loaded, &parse(&key)?).await,
+    }
+}
+
+fn parse(key: &str) -> Result<SessionKey, Exit> {
+    SessionKey::new(key).map_err(|error| Exit::new(ExitCode::Usage, error.to_string()))
+}
+
+fn files(loaded: &Loaded) -> anyhow::Result<TranscriptFiles> {
+    let ports = real_ports(1)?;
+    Ok(TranscriptFiles(Arc::new(Transcripts::new(ports, loaded.paths.sessions.clone()))))
+}
+
+async fn list(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
+    let items = match Admin::find(&loaded.paths).await? {
+        Some(admin) => admin.list("sessions").await?,
+        None => {
+            let mut summaries = files(loaded)?.list()?;
+            summaries.sort_by_key(|summary| std::cmp::Reverse(summary.updated_ms));
+            summaries.iter().map(serde_json::to_value).collect::<Result<_, _>>()?
+        }
+    };
+    if output.json {
+        return print_json(&json!({"items": items, "next": null}));
+    }
+    if items.is_empty() {
+        return print("no sessions yet");
+    }
+    let zone = &loaded.config.agents.defaults.timezone;
+    for item in &items {
+        let at = item["updated_ms"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        let at = at.and_then(|at| at.in_tz(zone).ok()).map(|at| at.strftime("%Y-%m-%d %H:%M").to_string());
+        let field = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
+        print(&format!("{:16}  {:32}  {}", at.unwrap_or_default(), field("key"), field("preview")))?;
+    }
+    Ok(())
+}
+
+async fn show(loaded: &Loaded, key: &SessionKey, output: Output) -> anyhow::Result<()> {
+    let lines: Vec<Value> = match Admin::find(&loaded.paths).await? {
+        Some(admin) => {
+            let session = admin.get(&format!("sessions/{}", encode(key.as_str()))).await?;
+            session["entries"].as_array().cloned().unwrap_or_default()
+        }
+        None => {
+            let missing = || Exit::new(ExitCode::Failed, format!("there is no session {key}"));
+            let lines = files(loaded)?.read(key)?.ok_or_else(missing)?;
+            lines.iter().map(|line| serde_json::from_str(line).unwrap_or(Value::String(line.clone()))).collect()
+        }
+    };
+    if output.json {
+        return print_json(&json!({"key": key, "entries": lines}));
+    }
+    for line in &lines {
+        if let Some(text) = readable(line) {
+            print(&text)?;
+        }
+    }
+    Ok(())
+}
+
+/// A message entry for people: who said what, and which tools were called.
+fn readable(line: &Value) -> Option<String> {
+    let message = line.get("message")?;
+    let role = message["role"].as_str()?;
+    let time = line["timestamp"].as_str().unwrap_or_default();
+    let mut text = format!("{time}  {role}");
+    match &message["content"] {
+        Value::String(said) => text.push_str(&format!("\n  {}", said.replace('\n', "\n  "))),
+        blocks => {
+            for block in blocks.as_array().into_iter().flatten() {
+                if let Some(said) = block["text"].as_str() {
+                    text.push_str(&format!("\n  {}", said.replace('\n', "\n  ")));
+                }
+                if block["type"] == "toolCall" {
+                    text.push_str(&format!("\n  [{} {}]", block["name"].as_str().unwrap_or("?"), block["arguments"]));
+                }
+            }
+        }
+    }
+    Some(text)
+}
+
+async fn release(loaded: &Loaded, key: &SessionKey) -> anyhow::Result<()> {
+    let admin = Admin::require(&loaded.paths).await?;
+    admin.post(&format!("sessions/{}/release", encode(key.as_str())), &json!({})).await?;
+    print(&format!("{key} runs again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_shown_with_their_texts_and_calls() {
+        let user = json!({"type": "message", "timestamp": "T", "message": {"role": "user", "content": "a\nb"}});
+        assert_eq!(readable(&user).unwrap(), "T  user\n  a\n  b");
+        let call = json!({"type": "message", "timestamp": "T", "message": {"role": "assistant", "content": [
+            {"type": "text", "text": "look"}, {"type": "toolCall", "name": "exec", "arguments": {"command": "ls"}}]}});
+        assert_eq!(readable(&call).unwrap(), "T  assistant\n  look\n  [exec {\"command\":\"ls\"}]");
+        assert_eq!(readable(&json!({"type": "session"})), None);
+    }
+}
