@@ -60,6 +60,18 @@ impl Inner {
         u64::try_from(self.clock.mono().as_millis()).unwrap_or(u64::MAX)
     }
 
+    fn view(&self, key: &SessionKey, slot: &Slot) -> SlotView {
+        let cell = &slot.cell;
+        let idle_ms = self.now_ms().saturating_sub(cell.used_ms.load(Ordering::Relaxed));
+        SlotView {
+            key: key.clone(),
+            incarnation: cell.incarnation,
+            depth: cell.depth.load(Ordering::SeqCst),
+            idle: Duration::from_millis(idle_ms),
+            note: *cell.note(),
+        }
+    }
+
     fn deliver(&self, slot: &Slot, mail: Mail) {
         slot.cell.depth.fetch_add(1, Ordering::SeqCst);
         if matches!(mail, Mail::Queued(_)) {
@@ -95,32 +107,36 @@ impl Slots {
         Self(Arc::new(Inner { map: DashMap::new(), incarnations: AtomicU64::new(0), clock }))
     }
 
-    /// Hands mail to the session, which `activate` starts if it is not live. `activate` runs under the map's guard: it
-    /// must only place the start of the actor.
-    pub fn tell(&self, key: &SessionKey, mail: Mail, activate: impl FnOnce(Lease) -> Address) {
-        let Err(mail) = self.tell_live(key, mail) else { return };
+    /// Hands mail to the session, which `activate` starts if it is not live; `activate` may refuse, and the mail comes
+    /// back. `activate` runs under the map's guard: it must only place the start of the actor, and whatever it calls must
+    /// not touch the slots (an actor whose arbiter has ended is reported as down at once).
+    pub fn tell(
+        &self,
+        key: &SessionKey,
+        mail: Mail,
+        activate: impl FnOnce(Lease) -> Option<Address>,
+    ) -> Result<(), Mail> {
+        let Err(mail) = self.tell_live(key, mail) else { return Ok(()) };
         match self.0.map.entry(key.clone()) {
             Entry::Occupied(slot) => self.0.deliver(slot.get(), mail),
             Entry::Vacant(vacant) => {
-                let slot = self.make(key, activate);
+                let Some(slot) = self.make(key, activate) else { return Err(mail) };
                 self.0.deliver(&slot, mail);
                 vacant.insert(slot);
             }
         }
+        Ok(())
     }
 
-    /// Starts the session without any mail; false if it is live.
-    pub fn wake(&self, key: &SessionKey, activate: impl FnOnce(Lease) -> Address) -> bool {
+    /// Starts the session without any mail; false if it is live, or `activate` refused. See [`tell`](Self::tell).
+    pub fn wake(&self, key: &SessionKey, activate: impl FnOnce(Lease) -> Option<Address>) -> bool {
         match self.0.map.entry(key.clone()) {
             Entry::Occupied(_) => false,
-            Entry::Vacant(vacant) => {
-                vacant.insert(self.make(key, activate));
-                true
-            }
+            Entry::Vacant(vacant) => self.make(key, activate).map(|slot| vacant.insert(slot)).is_some(),
         }
     }
 
-    fn make(&self, key: &SessionKey, activate: impl FnOnce(Lease) -> Address) -> Slot {
+    fn make(&self, key: &SessionKey, activate: impl FnOnce(Lease) -> Option<Address>) -> Option<Slot> {
         let cell = Arc::new(Cell {
             incarnation: self.0.incarnations.fetch_add(1, Ordering::Relaxed) + 1,
             depth: AtomicUsize::new(0),
@@ -128,7 +144,7 @@ impl Slots {
             note: Mutex::new(Note { state: State::Loading, turn: None, inbox: 0 }),
         });
         let lease = Lease { inner: Arc::clone(&self.0), key: key.clone(), cell: Arc::clone(&cell) };
-        Slot { address: activate(lease), cell }
+        Some(Slot { address: activate(lease)?, cell })
     }
 
     /// Hands mail to the session only if it is live; gives it back otherwise.
@@ -142,11 +158,16 @@ impl Slots {
         }
     }
 
-    /// Removes the slot of a session that ended without releasing it. The answer is the mail that was lost with its
-    /// mailbox, or `None` if the slot was gone or belongs to a later activation.
-    pub fn remove(&self, key: &SessionKey, incarnation: u64) -> Option<usize> {
-        let (_, slot) = self.0.map.remove_if(key, |_, slot| slot.cell.incarnation == incarnation)?;
-        Some(slot.cell.depth.load(Ordering::SeqCst))
+    /// Removes the slot of a session that ended without releasing it, and tells how it was: its `depth` is the mail that
+    /// went with its mailbox. `None` if the slot was gone or belongs to a later activation.
+    pub fn remove(&self, key: &SessionKey, incarnation: u64) -> Option<SlotView> {
+        let (key, slot) = self.0.map.remove_if(key, |_, slot| slot.cell.incarnation == incarnation)?;
+        Some(self.0.view(&key, &slot))
+    }
+
+    /// How a live session is.
+    pub fn view(&self, key: &SessionKey) -> Option<SlotView> {
+        self.0.map.get(key).map(|slot| self.0.view(key, &slot))
     }
 
     /// How many sessions are live.
@@ -161,16 +182,8 @@ impl Slots {
 
     /// Calls `look` for each live session, in no order. `look` must not touch the slots.
     pub fn for_each(&self, mut look: impl FnMut(SlotView)) {
-        let now_ms = self.0.now_ms();
         for slot in &self.0.map {
-            let cell = &slot.cell;
-            look(SlotView {
-                key: slot.key().clone(),
-                incarnation: cell.incarnation,
-                depth: cell.depth.load(Ordering::SeqCst),
-                idle: Duration::from_millis(now_ms.saturating_sub(cell.used_ms.load(Ordering::Relaxed))),
-                note: *cell.note(),
-            });
+            look(self.0.view(slot.key(), &slot));
         }
     }
 }

@@ -82,9 +82,11 @@ impl Monitors {
         nodes
     }
 
-    pub fn restarts(&self, path: &ActorPath) -> u32 {
-        let restarts = |all: &Vec<Watched>| all.last().map_or(0, |one| one.vitals.restarts.load(Ordering::Relaxed));
-        self.map.get(path).map_or(0, |all| restarts(&all))
+    pub fn vitals(&self, path: &ActorPath) -> Option<(u32, u64)> {
+        let youngest = |all: &Vec<Watched>| {
+            all.last().map(|one| (one.vitals.restarts.load(Ordering::Relaxed), one.vitals.since_ms))
+        };
+        self.map.get(path).and_then(|all| youngest(&all))
     }
 }
 

@@ -109,9 +109,9 @@ impl Kernel {
         self.0.monitors.tree()
     }
 
-    /// How often the actor at `path` was restarted in place.
-    pub fn restarts(&self, path: &ActorPath) -> u32 {
-        self.0.monitors.restarts(path)
+    /// How often the actor at `path` was restarted in place, and when it was spawned (ms since 1970).
+    pub fn vitals(&self, path: &ActorPath) -> Option<(u32, u64)> {
+        self.0.monitors.vitals(path)
     }
 
     /// Where events go.

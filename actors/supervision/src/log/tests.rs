@@ -1,1 +1,199 @@
+use std::path::Path;
+use std::sync::Condvar;
 
+use domain::ids::SessionKey;
+
+use super::*;
+use crate::log_read::{Events, Filter, Follow, glob_matches};
+use crate::memory::{PowerCutDisk, TestClock, memory_ports};
+use crate::ports::Stat;
+
+fn event(n: u32) -> Event {
+    let mut event =
+        Event::new(EventName::Restarted, ActorPath(format!("/registry/0/session/api:{n}").into()), Kind::Session);
+    event.session = Some(SessionKey::new(&format!("api:{n}")).unwrap());
+    event
+}
+
+fn options(file_bytes: u64, files: u32) -> LogOptions {
+    LogOptions { dir: "/logs".into(), file_bytes, files }
+}
+
+fn read(disk: &Arc<PowerCutDisk>, filter: &Filter) -> Vec<Event> {
+    let events = Events::open(disk.clone(), Path::new("/logs")).unwrap();
+    events.map(Result::unwrap).filter(|event| filter.wants(event)).collect()
+}
+
+#[test]
+fn events_are_read_back_in_order_with_ids_and_times() {
+    let (disk, clock) = (PowerCutDisk::new(), TestClock::new());
+    let log = LogWriter::start(options(1 << 20, 2), &memory_ports(disk.clone(), clock.clone(), 1)).unwrap();
+    let ids: Vec<String> = (0..10)
+        .map(|n| {
+            clock.advance(std::time::Duration::from_micros(1));
+            log.record(event(n))
+        })
+        .collect();
+    log.flush();
+    let events = read(&disk, &Filter::default());
+    assert_eq!(events.iter().map(|event| event.id.clone()).collect::<Vec<_>>(), ids);
+    assert_eq!(events[0].ts, "2026-01-01T00:00:00.000001Z");
+
+    let some = |filter: Filter| read(&disk, &filter).len();
+    assert_eq!(some(Filter { path: Some("/registry/*/api:3".into()), ..Filter::default() }), 1);
+    assert_eq!(some(Filter { events: vec![EventName::GaveUp], ..Filter::default() }), 0);
+    assert_eq!(some(Filter { session: SessionKey::new("api:3").ok(), ..Filter::default() }), 1);
+    assert_eq!(some(Filter { since: Some("2026-01-01T00:00:00.000004".into()), ..Filter::default() }), 7);
+    assert_eq!(some(Filter { until: Some("2026-01-01T00:00:00.000004".into()), ..Filter::default() }), 3);
+    log.close();
+    assert!(!log.record(event(0)).is_empty(), "after the close events still have ids");
+}
+
+#[test]
+fn files_rotate_and_their_number_is_bounded() {
+    let disk = PowerCutDisk::new();
+    let log = LogWriter::start(options(2_000, 3), &memory_ports(disk.clone(), TestClock::new(), 1)).unwrap();
+    for n in 0..100 {
+        log.record(event(n));
+        log.flush();
+    }
+    let files = disk.list(Path::new("/logs")).unwrap();
+    assert_eq!(files.len(), 3);
+    assert!(files.iter().all(|file| disk.stat(file).unwrap().length <= 2_000));
+    let events = read(&disk, &Filter::default());
+    let first = 100 - events.len();
+    assert!(first > 0);
+    for (n, event) in events.iter().enumerate() {
+        assert_eq!(event.session, SessionKey::new(&format!("api:{}", first + n)).ok());
+    }
+}
+
+#[test]
+fn a_torn_last_line_is_left_out_and_does_not_spoil_the_next() {
+    let disk = PowerCutDisk::new();
+    let ports = memory_ports(disk.clone(), TestClock::new(), 1);
+    disk.create_dir_all(Path::new("/logs")).unwrap();
+    disk.open(Path::new("/logs/supervision.jsonl"), Open::Create).unwrap().write_at(b"{\"event\":\"resta", 0).unwrap();
+    let log = LogWriter::start(options(1 << 20, 2), &ports).unwrap();
+    log.record(event(1));
+    log.flush();
+    let mut events = Events::open(disk.clone(), Path::new("/logs")).unwrap();
+    assert_eq!(events.by_ref().map(Result::unwrap).count(), 1);
+    assert_eq!(events.unreadable(), 1);
+}
+
+#[test]
+fn following_gives_each_event_once_also_over_a_rotation() {
+    let disk = PowerCutDisk::new();
+    let log = LogWriter::start(options(2_000, 3), &memory_ports(disk.clone(), TestClock::new(), 1)).unwrap();
+    log.record(event(0));
+    log.flush();
+    let mut follow = Follow::from_end(disk.clone(), "/logs".into()).unwrap();
+    let mut seen = Vec::new();
+    for n in 1..30 {
+        log.record(event(n));
+        log.flush();
+        if n % 3 == 0 {
+            seen.extend(follow.poll().unwrap());
+        }
+    }
+    seen.extend(follow.poll().unwrap());
+    let expect: Vec<_> = (1..30).map(|n| SessionKey::new(&format!("api:{n}")).ok()).collect();
+    assert_eq!(seen.into_iter().map(|event| event.session).collect::<Vec<_>>(), expect);
+}
+
+/// A disk whose writes wait until the gate opens.
+struct Stuck {
+    disk: Arc<PowerCutDisk>,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+struct StuckFile(Box<dyn DiskFile>, Arc<(Mutex<bool>, Condvar)>);
+
+impl Disk for Stuck {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(StuckFile(self.disk.open(path, how)?, Arc::clone(&self.gate))))
+    }
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(path)
+    }
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        self.disk.list(path)
+    }
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        self.disk.stat(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.sync_dir(path)
+    }
+    fn sync_fs(&self, path: &Path) -> io::Result<()> {
+        self.disk.sync_fs(path)
+    }
+}
+
+impl DiskFile for StuckFile {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(into, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let open = self.1.0.lock().unwrap();
+        drop(self.1.1.wait_while(open, |open| !*open).unwrap());
+        self.0.write_at(bytes, offset)
+    }
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.0.set_length(length)
+    }
+    fn length(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+#[test]
+fn what_does_not_fit_the_queue_is_counted_in_the_log() {
+    let (disk, gate) = (PowerCutDisk::new(), Arc::new((Mutex::new(false), Condvar::new())));
+    let mut ports = memory_ports(disk.clone(), TestClock::new(), 1);
+    ports.disk = Arc::new(Stuck { disk: disk.clone(), gate: Arc::clone(&gate) });
+    let log = LogWriter::start(options(1 << 30, 2), &ports).unwrap();
+    let sent = QUEUED_EVENTS_MAX * 2;
+    for _ in 0..sent {
+        log.record(event(0));
+    }
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    log.flush();
+    log.record(event(1));
+    log.flush();
+    let events = read(&disk, &Filter::default());
+    let lost: Vec<_> = events.iter().filter(|event| event.event == EventName::EventsLost).collect();
+    assert_eq!(lost.len(), 1);
+    let count: usize = lost[0].lost.strip_suffix(" events").unwrap().parse().unwrap();
+    assert!(count > 0);
+    assert_eq!(events.len() - 1 + count, sent + 1);
+}
+
+#[test]
+fn globs_match_paths() {
+    let table = [
+        ("*", "/a/b", true),
+        ("/registry/*", "/registry/0/session/x", true),
+        ("*session*", "/registry/0/session/x", true),
+        ("/a?c", "/abc", true),
+        ("/a?c", "/ac", false),
+        ("", "", true),
+        ("", "a", false),
+        ("a*b*c", "aXbYbZc", true),
+        ("a*b*c", "aXbYbZ", false),
+    ];
+    for (glob, text, expect) in table {
+        assert_eq!(glob_matches(glob, text), expect, "{glob} {text}");
+    }
+}

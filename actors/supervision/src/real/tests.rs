@@ -1,1 +1,52 @@
+use std::os::unix::fs::PermissionsExt;
 
+use super::*;
+use crate::ports::offload;
+
+#[test]
+fn files_and_directories_are_private_and_positions_are_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("a/b/c");
+    RealDisk.create_dir_all(&dir).unwrap();
+    RealDisk.create_dir_all(&dir).unwrap();
+    let path = dir.join("file");
+    let file = RealDisk.open(&path, Open::CreateNew).unwrap();
+    assert!(RealDisk.open(&path, Open::CreateNew).is_err());
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&dir), mode(&path)), (0o700, 0o600));
+
+    file.write_at(b"world", 6).unwrap();
+    file.write_at(b"hello ", 0).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(RealDisk.read(&path).unwrap(), b"hello world");
+    let mut part = [0; 8];
+    assert_eq!(file.read_at(&mut part, 6).unwrap(), 5);
+    file.set_length(16).unwrap();
+    assert_eq!(file.length().unwrap(), 16);
+
+    let before = RealDisk.stat(&path).unwrap();
+    assert_eq!((before.length, before.directory), (16, false));
+    RealDisk.rename(&path, &dir.join("moved")).unwrap();
+    RealDisk.sync_dir(&dir).unwrap();
+    RealDisk.sync_fs(&dir).unwrap();
+    assert_eq!(RealDisk.list(&dir).unwrap(), [dir.join("moved")]);
+    assert_eq!(RealDisk.stat(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    RealDisk.remove(&dir.join("moved")).unwrap();
+    assert!(RealDisk.list(&dir).unwrap().is_empty());
+}
+
+#[test]
+fn a_panic_in_a_job_ends_the_job_only() {
+    let pool = BlockingPool::new(1).unwrap();
+    let broken = offload(&pool, || -> u32 { panic!("boom") });
+    let fine = offload(&pool, || 7);
+    assert!(broken.blocking_recv().is_err());
+    assert_eq!(fine.blocking_recv(), Ok(7));
+}
+
+#[test]
+fn ids_are_ordered_and_random_numbers_differ() {
+    let (a, b) = (RealIds.uuid_v7(), RealIds.uuid_v7());
+    assert!(a < b);
+    assert_ne!(RealIds.random(), RealIds.random());
+}
