@@ -1,15 +1,18 @@
 //! Stands in for a neighbor: an actor that hands every message to the test, in order.
 
-use actix::{Actor, Context, Handler, Message, Recipient};
-use tokio::sync::mpsc;
+use actix::fut::wrap_future;
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::deadline::with_deadline;
 
-/// The test's end. Needs an actix system ([`deadline::run`](crate::deadline::run)).
+/// The test's end; the actor ends with it. Needs an actix system ([`deadline::run`](crate::deadline::run)).
 #[derive(Debug)]
-pub struct Probe<M: Message<Result = ()> + Send + 'static> {
+pub struct Probe<M: Message<Result = ()> + Send + Unpin + 'static> {
     recipient: Recipient<M>,
     inbox: mpsc::UnboundedReceiver<M>,
+    /// Its drop ends the actor.
+    alive: oneshot::Sender<()>,
 }
 
 /// The actor's end.
@@ -43,7 +46,12 @@ impl<M: Message<Result = ()> + Send + Unpin + 'static> Probe<M> {
     #[allow(clippy::disallowed_methods, reason = "a probe is supervised by its test")]
     pub fn new() -> Self {
         let (tx, inbox) = mpsc::unbounded_channel();
-        Self { recipient: Ear(tx).start().recipient(), inbox }
+        let (alive, dropped) = oneshot::channel();
+        let ear = Ear::create(|ctx| {
+            ctx.spawn(wrap_future(dropped).map(|_, _: &mut Ear<M>, ctx: &mut Context<Ear<M>>| ctx.stop()));
+            Ear(tx)
+        });
+        Self { recipient: ear.recipient(), inbox, alive }
     }
 
     /// What to give to the actor under test.
@@ -58,6 +66,13 @@ impl<M: Message<Result = ()> + Send + Unpin + 'static> Probe<M> {
     pub async fn next(&mut self) -> M {
         let wait = with_deadline(std::any::type_name::<M>(), self.inbox.recv());
         wait.await.expect("the probe's own actor holds the other end")
+    }
+
+    /// Ends the actor, as if the neighbor had died; its recipients are disconnected when this returns.
+    pub async fn stop(mut self) {
+        drop(self.alive);
+        let wait = async { while self.inbox.recv().await.is_some() {} };
+        with_deadline("the probe's end", wait).await;
     }
 
     /// The next message if one is there already.
@@ -80,7 +95,7 @@ mod tests {
         run("probe", async {
             let mut probe = Probe::new();
             for number in 0..100 {
-                probe.recipient().try_send(Number(number)).unwrap();
+                supervision::tell(&probe.recipient(), Number(number)).unwrap();
             }
             for number in 0..100 {
                 assert_eq!(probe.next().await, Number(number));

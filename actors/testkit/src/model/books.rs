@@ -27,6 +27,8 @@ pub struct Call {
 /// Counters since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
+    /// Connections accepted.
+    pub connections: u64,
     /// Model requests.
     pub requests: u64,
     /// Of these, how many asked for a stream.
@@ -66,6 +68,7 @@ struct Kept {
 /// The books of one server.
 #[derive(Debug, Default)]
 pub(super) struct Books {
+    connections: AtomicU64,
     requests: AtomicU64,
     streamed: AtomicU64,
     concurrent: AtomicU64,
@@ -114,6 +117,10 @@ impl Books {
         Ticket { books: self.clone(), number, end: End::ClientGone, sequence: None }
     }
 
+    pub(super) fn saw_connection(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
     pub(super) fn saw_stream(&self) {
         self.streamed.fetch_add(1, Relaxed);
     }
@@ -141,6 +148,7 @@ impl Books {
     pub(super) fn stats(&self) -> Stats {
         let ended = |end: End| self.ends[end as usize].load(Relaxed);
         Stats {
+            connections: self.connections.load(Relaxed),
             requests: self.requests.load(Relaxed),
             streamed: self.streamed.load(Relaxed),
             concurrent: self.concurrent.load(Relaxed),

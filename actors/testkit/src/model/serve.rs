@@ -77,13 +77,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Serves until `stop`.
 pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
+    let books = shared.books.clone();
     let app = App { shared, stop: stop.clone() };
     let router = Router::new()
         .route("/v1/chat/completions", post(complete))
         .route("/v1/models", get(models))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(app);
-    let listener = listener.tap_io(|socket| {
+    let listener = listener.tap_io(move |socket| {
+        books.saw_connection();
         // Only latency is at stake.
         let _ = socket.set_nodelay(true);
     });

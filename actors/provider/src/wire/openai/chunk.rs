@@ -207,10 +207,8 @@ pub fn error_answer(status: u16, error: &Value) -> ErrorAnswer {
     let field = |name: &str| error.get(name).filter(|value| !value.is_null());
     let codes = ["code", "type", "status"].into_iter().filter_map(|name| field(name)?.as_str());
     let codes = codes.map(|code| code.trim().to_ascii_lowercase()).collect();
-    let message = ["message", "detail", "error", "msg"].into_iter().find_map(|name| match field(name)? {
-        Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
-    });
+    let message = ["message", "detail", "error", "msg"].into_iter().find_map(field);
+    let message = message.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     let inner = ["code", "status", "status_code"].into_iter().find_map(|name| number(field(name)?));
     let inner = inner.and_then(|code| u16::try_from(code).ok()).filter(|code| (400..600).contains(code));
     ErrorAnswer {

@@ -75,9 +75,10 @@ impl Exchange {
     }
 
     async fn exchange(&self, request: HttpRequestFactory) -> Result<Response, CallError> {
-        let request = request.build().await.map_err(|error| match error {
-            OpenAIError::Reqwest(error) => CallError::Request(cause(error)),
-            _ => CallError::Request("the request could not be built".to_owned()),
+        let built = request.build().await;
+        let request = built.map_err(|error| {
+            let OpenAIError::Reqwest(error) = error else { return CallError::Request(error.to_string()) };
+            CallError::Request(cause(error))
         })?;
         let idle = self.limits.idle;
         let sent = timeout(idle, self.http.execute(request)).await.map_err(|_| CallError::Idle(idle))?;

@@ -1,1 +1,160 @@
+use domain::chat::Arguments;
+use serde_json::json;
 
+use super::*;
+
+fn assembled(chunks: &[Value]) -> Answer {
+    let mut assembly = Assembly::default();
+    for chunk in chunks {
+        assembly.take(chunk).unwrap();
+    }
+    assembly.finish("made_").unwrap()
+}
+
+fn delta(delta: Value) -> Value {
+    json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
+}
+
+fn calls(parts: &[Value]) -> Vec<(String, String, String)> {
+    let answer = assembled(&parts.iter().map(|part| delta(json!({"tool_calls": part}))).collect::<Vec<_>>());
+    let shown = answer.calls.into_iter().map(|call| match call.arguments {
+        Arguments::Object(map) => (call.id.0.to_string(), call.name, json!(map).to_string()),
+        Arguments::Malformed { text, .. } => (call.id.0.to_string(), call.name, text),
+    });
+    shown.collect()
+}
+
+fn owned(calls: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
+    calls.iter().map(|(id, name, text)| ((*id).to_owned(), (*name).to_owned(), (*text).to_owned())).collect()
+}
+
+#[test]
+fn text_and_reasoning_come_in_order_and_whole() {
+    let mut assembly = Assembly::default();
+    let shown: Vec<Delta> = [
+        delta(json!({"role": "assistant", "content": ""})),
+        delta(json!({"reasoning_content": "hm"})),
+        delta(json!({"reasoning": "m", "content": null})),
+        delta(json!({"content": "a"})),
+        delta(json!({"content": [{"type": "text", "text": "b"}]})),
+    ]
+    .iter()
+    .flat_map(|chunk| assembly.take(chunk).unwrap())
+    .collect();
+    let (text, reasoning) = (|s: &str| Delta::Text(s.to_owned()), |s: &str| Delta::Reasoning(s.to_owned()));
+    assert_eq!(shown, [reasoning("hm"), reasoning("m"), text("a"), text("b")]);
+    let answer = assembly.finish("").unwrap();
+    assert_eq!((answer.text.as_str(), answer.reasoning.as_deref()), ("ab", Some("hmm")));
+}
+
+#[test]
+fn parts_of_calls_find_each_other() {
+    let f = |name: &str, arguments: &str| json!({"name": name, "arguments": arguments});
+    let g = |arguments: &str| json!({"arguments": arguments});
+    // By index, interleaved, not from 0.
+    assert_eq!(
+        calls(&[
+            json!([{"index": 3, "id": "x", "function": f("a", "")}, {"index": 4, "id": "y", "function": f("b", "{")}]),
+            json!([{"index": 4, "function": g("}")}, {"index": 3, "function": g("{\"k\":1}")}]),
+        ]),
+        owned(&[("x", "a", r#"{"k":1}"#), ("y", "b", "{}")])
+    );
+    // By id, without index; type empty; a single object in place of a list.
+    assert_eq!(
+        calls(&[
+            json!([{"id": "x", "type": "", "function": f("a", "{")}]),
+            json!({"id": "y", "function": f("b", "{}")}),
+            json!([{"id": "x", "function": g("}")}]),
+        ]),
+        owned(&[("x", "a", "{}"), ("y", "b", "{}")])
+    );
+    // By order: neither index nor id.
+    assert_eq!(
+        calls(&[
+            json!([{"function": f("a", "{\"k\"")}]),
+            json!([{"function": g(":1}")}]),
+            json!([{"function": f("a", "{}")}]),
+        ]),
+        owned(&[("made_0", "a", r#"{"k":1}"#), ("made_1", "a", "{}")])
+    );
+    // Every call numbered 0, told apart by id.
+    assert_eq!(
+        calls(&[
+            json!([{"index": 0, "id": "x", "function": f("a", "{}")}]),
+            json!([{"index": 0, "id": "y", "function": f("b", "{}")}]),
+        ]),
+        owned(&[("x", "a", "{}"), ("y", "b", "{}")])
+    );
+    // Arguments as an object; repeated whole at the end; ids given twice.
+    assert_eq!(
+        calls(&[
+            json!([{"index": 0, "id": "x", "function": {"name": "a", "arguments": {"k": 1}}}]),
+            json!([{"index": 0, "id": "x", "function": f("a", "{\"k\":1}")}]),
+            json!([{"index": 1, "id": "x", "function": f("b", "")}]),
+        ]),
+        owned(&[("x", "a", r#"{"k":1}"#), ("made_1", "b", "{}")])
+    );
+}
+
+#[test]
+fn odd_fields_are_as_good_as_absent() {
+    for odd in [
+        json!({}),
+        json!(null),
+        json!([1]),
+        json!({"choices": null, "created": 1.5, "service_tier": "on_demand"}),
+        json!({"choices": []}),
+        json!({"choices": [{"delta": null, "finish_reason": ""}]}),
+        json!({"choices": [{"delta": {"role": "model", "content": 7, "tool_calls": null}}], "usage": null, "error": null}),
+    ] {
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.take(&odd), Ok(Vec::new()), "{odd}");
+        assert!(assembly.is_empty() && !assembly.is_finished(), "{odd}");
+    }
+}
+
+#[test]
+fn the_end_is_understood() {
+    let ended =
+        |reason: &str| assembled(&[json!({"choices": [{"delta": {"content": "x"}, "finish_reason": reason}]})]).stop;
+    for (reason, stop) in [
+        ("stop", StopReason::Stop),
+        ("eos_token_of_theirs", StopReason::Stop),
+        ("length", StopReason::Length),
+        ("max_tokens", StopReason::Length),
+    ] {
+        assert_eq!(ended(reason), stop, "{reason}");
+    }
+    let mut filtered = Assembly::default();
+    filtered.take(&json!({"choices": [{"delta": {}, "finish_reason": "content_filter"}]})).unwrap();
+    assert!(filtered.finish("").is_err());
+}
+
+#[test]
+fn usage_may_be_partial() {
+    let usage = |usage: Value| {
+        let usage = assembled(&[json!({"choices": [], "usage": usage})]).usage;
+        (usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+    };
+    assert_eq!(usage(json!({"prompt_tokens": 7})), (7, 0, 0));
+    assert_eq!(usage(json!({"prompt_tokens": 7.0, "completion_tokens": "8", "total_tokens": null})), (7, 8, 0));
+    assert_eq!(usage(json!({"prompt_tokens_details": {"cached_tokens": 3}})), (0, 0, 3));
+    assert_eq!(usage(json!({"prompt_cache_hit_tokens": 3, "prompt_tokens_details": null})), (0, 0, 3));
+    assert_eq!(usage(json!({"prompt_tokens": -1})), (0, 0, 0));
+}
+
+#[test]
+fn an_error_inside_a_stream_ends_it() {
+    for (error, status, codes, message) in [
+        (json!({"message": "m", "code": 502}), 502, &[][..], "m"),
+        (json!({"message": "m", "code": "rate_limit_exceeded", "type": null}), 200, &["rate_limit_exceeded"], "m"),
+        (json!("text"), 200, &[], "text"),
+        (json!({"type": "Overloaded_Error"}), 200, &["overloaded_error"], ""),
+    ] {
+        let Err(CallError::Answered(answer)) = Assembly::default().take(&json!({"error": error})) else {
+            panic!("{error} was no error")
+        };
+        assert_eq!((answer.status, answer.message.as_str()), (status, message));
+        assert_eq!(answer.codes, codes);
+    }
+}
