@@ -23,6 +23,7 @@ use std::time::Duration;
 use protocol::metrics::Metrics;
 use supervision::ports::Clock;
 
+pub use self::http::http_client;
 pub use actor::Provider;
 pub use wire::openai::{BadServer, Server};
 

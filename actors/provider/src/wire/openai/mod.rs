@@ -7,7 +7,9 @@ mod chunk;
 mod request;
 mod service;
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_openai::Client;
 use async_openai::config::Config;
@@ -28,10 +30,10 @@ use request::Quirks;
 use service::{Exchange, Outcome};
 
 /// How long the counts and the end mark may take after the answer said that it is complete.
-const TAIL_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+const TAIL_MAX: Duration = Duration::from_secs(5);
 
-/// A server as configured.
-#[derive(Debug, Clone, Default)]
+/// A server as configured. Everything but name and address may hold secrets and is not printed.
+#[derive(Clone, Default)]
 pub struct Server {
     /// Name of the provider, for messages and metrics.
     pub name: String,
@@ -73,7 +75,6 @@ pub enum BadServer {
 }
 
 /// A checked [`Server`], as `async-openai` wants it.
-#[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) name: Arc<str>,
     base: String,
@@ -81,6 +82,14 @@ pub(crate) struct Endpoint {
     headers: HeaderMap,
     query: Vec<(String, String)>,
     quirks: Quirks,
+}
+
+// === impl Server ===
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("name", &self.name).field("base", &self.base).finish_non_exhaustive()
+    }
 }
 
 // === impl Endpoint ===

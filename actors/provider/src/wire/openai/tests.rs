@@ -1,7 +1,5 @@
 //! Each deviation that servers are known for, over a real connection.
 
-use std::time::Duration;
-
 use domain::chat::{Arguments, StopReason, Usage};
 use futures::stream;
 use protocol::provider::FailureKind;
@@ -241,7 +239,7 @@ fn servers_are_checked_when_they_are_configured() {
     assert_eq!(check(&bad_header), Err(BadServer::Header { name: name(), header: "a b".to_owned() }));
     let keyed =
         Server { key: Some("sk-very-secret".to_owned().into()), base: "http://x".to_owned(), ..Server::default() };
-    assert!(!format!("{keyed:?}{:?}", Endpoint::new(keyed.clone())).contains("very"));
+    assert!(!format!("{keyed:?}").contains("very"));
 }
 
 #[test]
