@@ -8,7 +8,6 @@ use actix::{Actor, Context, Handler, Recipient, Supervised};
 use backon::{ExponentialBuilder, Retryable};
 use domain::chat::AssistantMessage;
 use domain::request::ChatRequest;
-use protocol::metrics::{ByProvider, ByProviderResult};
 use protocol::provider::{AskPermit, Complete, Delta, Event, Failure, FailureKind, Permit};
 use protocol::turn::Stamp;
 use supervision::{Gone, tell};
@@ -93,7 +92,7 @@ impl Handler<Complete> for Provider {
                 actix_rt::spawn(call_server(caller.clone(), reply, request));
             }
             Backend::Unusable(error) => {
-                let failure = failure(&self.shared.name(), None, error);
+                let failure = failure(&self.shared.name, None, error);
                 reply.fail(failure);
             }
         }
@@ -229,24 +228,21 @@ impl Reply {
 
     fn complete(mut self, message: AssistantMessage) {
         let event = Event::Completed { stamp: self.stamp, message: Box::new(message) };
-        self.end("ok", Some(event));
+        self.end(None, Some(event));
     }
 
     fn fail(mut self, failure: Failure) {
-        self.end(word(failure.kind), Some(Event::Failed { stamp: self.stamp, failure }));
+        self.end(Some(word(failure.kind)), Some(Event::Failed { stamp: self.stamp, failure }));
     }
 
     fn cancelled(mut self) {
-        self.end("cancelled", None);
+        self.end(Some("cancelled"), None);
     }
 
-    fn end(&mut self, result: &'static str, event: Option<Event>) {
+    /// Without a `result` the call ended well.
+    fn end(&mut self, result: Option<&'static str>, event: Option<Event>) {
         self.open = false;
-        let provider = || self.shared.name().to_string();
-        let seconds = self.shared.clock.mono().saturating_sub(self.begun).as_secs_f64();
-        let metrics = &self.shared.metrics;
-        metrics.provider_calls.get_or_create(&ByProviderResult { provider: provider(), result }).inc();
-        metrics.provider_seconds.get_or_create(&ByProvider { provider: provider() }).observe(seconds);
+        self.shared.count(result, self.shared.clock.mono().saturating_sub(self.begun));
         // The place is free before the asker hears of the end and asks again.
         self.permit = None;
         if let Some(event) = event {
@@ -262,12 +258,12 @@ impl Drop for Reply {
             return;
         }
         if self.cancel.is_cancelled() {
-            self.end("cancelled", None);
+            self.end(Some("cancelled"), None);
             return;
         }
-        let detail = format!("the call to {} ended unexpectedly", self.shared.name());
+        let detail = format!("the call to {} ended unexpectedly", self.shared.name);
         let failure = Failure { kind: FailureKind::Transient, detail };
-        self.end("crashed", Some(Event::Failed { stamp: self.stamp, failure }));
+        self.end(Some("crashed"), Some(Event::Failed { stamp: self.stamp, failure }));
     }
 }
 

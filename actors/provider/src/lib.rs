@@ -1,6 +1,6 @@
 //! Model calls: one front-end actor per arbiter, over state that the whole process shares.
 //!
-//! A session asks for a place ([`permits`](self)), builds its prompt when it has one, and sends it with
+//! A session asks for a place, builds its prompt when it has one, and sends it with
 //! [`Complete`](protocol::provider::Complete). The answer streams back; a failure is tried again as long as nothing of
 //! the answer was shown ([`retry`]). Each call is a task of its own, so that none can take another one down.
 //!
@@ -20,7 +20,9 @@ pub mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::metrics::Metrics;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+use protocol::metrics::{ByProvider, ByProviderResult, Metrics};
 use supervision::ports::Clock;
 
 pub use self::http::http_client;
@@ -67,11 +69,16 @@ pub struct Settings {
 
 /// What the front ends of one process share.
 pub struct Shared {
+    /// Of the provider, as in messages and metrics.
+    name: Arc<str>,
     /// Absent for the built-in model.
     endpoint: Option<Arc<Endpoint>>,
     limits: Limits,
     places: Arc<Places>,
     metrics: Metrics,
+    /// Looked up once, as most calls end well.
+    answered: Counter,
+    seconds: Histogram,
     clock: Arc<dyn Clock>,
 }
 
@@ -83,11 +90,24 @@ impl Shared {
             Backend::Offline => None,
             Backend::OpenAi(server) => Some(Arc::new(Endpoint::new(server)?)),
         };
-        Ok(Arc::new(Self { endpoint, limits, places: Places::new(concurrent_max), metrics, clock }))
+        let name: Arc<str> = endpoint.as_ref().map_or_else(|| offline::NAME.into(), |endpoint| endpoint.name.clone());
+        let provider = || name.to_string();
+        let answered =
+            metrics.provider_calls.get_or_create_owned(&ByProviderResult { provider: provider(), result: "ok" });
+        let seconds = metrics.provider_seconds.get_or_create_owned(&ByProvider { provider: provider() });
+        let places = Places::new(concurrent_max);
+        Ok(Arc::new(Self { name, endpoint, limits, places, metrics, answered, seconds, clock }))
     }
 
-    /// Name of the provider, as in messages and metrics.
-    pub fn name(&self) -> Arc<str> {
-        self.endpoint.as_ref().map_or_else(|| offline::NAME.into(), |endpoint| endpoint.name.clone())
+    /// Counts a call that ended.
+    fn count(&self, result: Option<&'static str>, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+        match result {
+            None => self.answered.inc(),
+            Some(result) => {
+                let labels = ByProviderResult { provider: self.name.to_string(), result };
+                self.metrics.provider_calls.get_or_create(&labels).inc()
+            }
+        };
     }
 }

@@ -13,6 +13,7 @@
 //!
 //! A code decides before the status does; English text is looked at only for a 400 without a code.
 
+use std::fmt;
 use std::time::Duration;
 
 use domain::text::ellipsis;
@@ -25,6 +26,8 @@ pub const RETRIES_MAX: usize = 3;
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Longest part of a provider's own message that is passed on, in characters.
 const MESSAGE_CHARS_MAX: usize = 200;
+/// Longest code that is passed on, in characters.
+const CODE_CHARS_MAX: usize = 40;
 /// Longest detail, in characters.
 const DETAIL_CHARS_MAX: usize = 300;
 
@@ -61,7 +64,7 @@ const CONTEXT_TEXTS: &[&str] = &["maximum context length", "prompt is too long",
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The provider said so, with a status or inside its stream.
-    #[error("answered {} {}", .0.status, .0.message)]
+    #[error("{0}")]
     Answered(ErrorAnswer),
     /// No connection.
     #[error("cannot be reached: {0}")]
@@ -100,6 +103,19 @@ pub struct ErrorAnswer {
     pub message: String,
     /// From the header.
     pub retry_after: Option<Duration>,
+}
+
+impl fmt::Display for ErrorAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            200 => f.write_str("reported an error")?,
+            status => write!(f, "answered {status}")?,
+        }
+        if let Some(code) = self.codes.first() {
+            write!(f, " ({})", ellipsis(code, CODE_CHARS_MAX))?;
+        }
+        if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
+    }
 }
 
 /// What is to be done about a failed try.
@@ -197,8 +213,7 @@ pub fn failure(provider: &str, secret: Option<&str>, error: &CallError) -> Failu
             String::new()
         }
     };
-    let what = shown.to_string();
-    let detail = ellipsis(&format!("{provider} {}{advice}", what.trim_end()), DETAIL_CHARS_MAX).into_owned();
+    let detail = ellipsis(&format!("{provider} {shown}{advice}"), DETAIL_CHARS_MAX).into_owned();
     Failure { kind, detail }
 }
 
@@ -297,7 +312,7 @@ mod tests {
         let told = failure("openai", Some("secret-1"), &error).detail;
         assert_eq!(
             told,
-            "openai answered 401 Incorrect API key provided: … And … too. Bye; check providers.openai.apiKey"
+            "openai answered 401: Incorrect API key provided: … And … too. Bye; check providers.openai.apiKey"
         );
         let long = failure("p", None, &answered(500, &[], &"é".repeat(1000))).detail;
         assert!(long.chars().count() <= MESSAGE_CHARS_MAX + 20, "{long}");

@@ -64,6 +64,9 @@ impl<M: Message<Result = ()> + Send + Unpin + 'static> Probe<M> {
     /// # Panics
     /// When none comes before the deadline.
     pub async fn next(&mut self) -> M {
+        if let Some(message) = self.try_next() {
+            return message;
+        }
         let wait = with_deadline(std::any::type_name::<M>(), self.inbox.recv());
         wait.await.expect("the probe's own actor holds the other end")
     }

@@ -1,6 +1,6 @@
 use domain::chat::{Content, Message, StopReason};
 use domain::ids::{Attempt, Epoch, SessionKey, TurnId};
-use protocol::metrics::Metrics;
+use protocol::metrics::{ByProviderResult, Metrics};
 use supervision::real::RealClock;
 use testkit::deadline::{run, run_paused, timed};
 use testkit::model::{Model, PlannedError};
@@ -95,8 +95,15 @@ impl Scene {
     }
 
     fn calls(&self, result: &'static str) -> u64 {
-        let provider = self.shared.name().to_string();
+        let provider = self.shared.name.to_string();
         self.shared.metrics.provider_calls.get_or_create(&ByProviderResult { provider, result }).get()
+    }
+}
+
+/// Lets everybody else on this thread run until it is so.
+async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -133,9 +140,9 @@ fn a_call_holds_its_place_until_it_ends() {
 fn a_cancelled_call_answers_nothing_more() {
     run("cancel", async {
         let model = Model::start().await;
-        for mut scene in [Scene::offline(), Scene::server(&model)] {
+        for (mut scene, remote) in [(Scene::offline(), 0), (Scene::server(&model), 1)] {
             scene.complete("[[delay=3600000]]").await;
-            tokio::task::yield_now().await;
+            until(|| model.stats().concurrent == remote).await;
             scene.ask_permit();
             let cancel = std::mem::take(&mut scene.cancel);
             scene.ask_permit();
@@ -143,6 +150,7 @@ fn a_cancelled_call_answers_nothing_more() {
             assert!(matches!(scene.probe.next().await, Event::Permitted { .. }), "the waiting ask was cancelled too");
             assert!(scene.probe.try_next().is_none());
             assert_eq!(scene.calls("cancelled"), 1);
+            until(|| model.stats().client_gone == remote).await;
         }
     });
 }
