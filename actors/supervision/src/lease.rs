@@ -33,6 +33,7 @@ pub struct Note {
 #[derive(Debug)]
 struct Cell {
     incarnation: u64,
+    alone: bool,
     depth: AtomicUsize,
     used_ms: AtomicU64,
     note: Mutex<Note>,
@@ -120,7 +121,7 @@ impl Slots {
         match self.0.map.entry(key.clone()) {
             Entry::Occupied(slot) => self.0.deliver(slot.get(), mail),
             Entry::Vacant(vacant) => {
-                let Some(slot) = self.make(key, activate) else { return Err(mail) };
+                let Some(slot) = self.make(key, false, activate) else { return Err(mail) };
                 self.0.deliver(&slot, mail);
                 vacant.insert(slot);
             }
@@ -128,17 +129,19 @@ impl Slots {
         Ok(())
     }
 
-    /// Starts the session without any mail; false if it is live, or `activate` refused. See [`tell`](Self::tell).
-    pub fn wake(&self, key: &SessionKey, activate: impl FnOnce(Lease) -> Option<Address>) -> bool {
+    /// Starts the session without any mail; false if it is live, or `activate` refused. See [`tell`](Self::tell), and
+    /// [`Lease::alone`].
+    pub fn wake(&self, key: &SessionKey, alone: bool, activate: impl FnOnce(Lease) -> Option<Address>) -> bool {
         match self.0.map.entry(key.clone()) {
             Entry::Occupied(_) => false,
-            Entry::Vacant(vacant) => self.make(key, activate).map(|slot| vacant.insert(slot)).is_some(),
+            Entry::Vacant(vacant) => self.make(key, alone, activate).map(|slot| vacant.insert(slot)).is_some(),
         }
     }
 
-    fn make(&self, key: &SessionKey, activate: impl FnOnce(Lease) -> Option<Address>) -> Option<Slot> {
+    fn make(&self, key: &SessionKey, alone: bool, activate: impl FnOnce(Lease) -> Option<Address>) -> Option<Slot> {
         let cell = Arc::new(Cell {
             incarnation: self.0.incarnations.fetch_add(1, Ordering::Relaxed) + 1,
+            alone,
             depth: AtomicUsize::new(0),
             used_ms: AtomicU64::new(self.0.now_ms()),
             note: Mutex::new(Note { state: State::Loading, turn: None, inbox: 0 }),
@@ -221,6 +224,12 @@ impl Lease {
     /// Whose it is.
     pub fn key(&self) -> &SessionKey {
         &self.key
+    }
+
+    /// Whether the turn that was cut when the process died runs alone now, as it is suspected of that death: then
+    /// another death is its crash.
+    pub fn alone(&self) -> bool {
+        self.cell.alone
     }
 
     /// Activation number: grows with every activation of any session of the shard.

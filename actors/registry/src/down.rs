@@ -1,0 +1,115 @@
+//! What follows from a session's end: nothing, another start, or a quarantine.
+//!
+//! | end | what follows |
+//! |---|---|
+//! | crash, restarted in place | counted against the shard's budget |
+//! | gave up (crashes reached the intensity) | quarantine, reason `crashes`, or `load` when it never got loaded |
+//! | stopped as `panicked` (it could not load) | quarantine, reason `load` |
+//! | stopped, lease released | – |
+//! | stopped, lease not released, mail was under way | started again |
+//! | its arbiter ended | – : the process is stopping, and the slot's guard may be held by the caller |
+
+use std::sync::PoisonError;
+
+use domain::ids::SessionKey;
+use protocol::journal::Quarantine;
+use protocol::session::State;
+use protocol::supervision::{ActorPath, Down, Event, EventName, ExitReason, Kind};
+use supervision::CrashCell;
+use supervision::lease::SlotView;
+use supervision::log::timestamp;
+
+use crate::quarantine::{Held, Waiting, length};
+use crate::registry::{Registry, Sector, shard_path};
+
+impl Registry {
+    /// On the session's arbiter, before its mailbox is dropped.
+    pub(crate) fn down(&self, key: &SessionKey, incarnation: u64, crash: &CrashCell, down: &Down) {
+        let (index, sector) = self.sector(key);
+        match down.reason {
+            ExitReason::Panicked | ExitReason::IntensityExceeded => {
+                self.count_crash(index, sector, key);
+                if !down.restarts {
+                    self.quarantine(index, sector, key, incarnation, crash);
+                }
+            }
+            ExitReason::Normal | ExitReason::Passivated | ExitReason::Shutdown => {
+                sector.waitlist.forget(key);
+                let unreleased = sector.slots.remove(key, incarnation);
+                if unreleased.is_some_and(|slot| slot.depth > 0) {
+                    self.wake(key, false);
+                }
+            }
+            ExitReason::Killed | ExitReason::Noproc => {}
+        }
+    }
+
+    fn count_crash(&self, index: usize, sector: &Sector, key: &SessionKey) {
+        let now = self.kernel.ports().clock.mono();
+        let minimum = usize::try_from(self.config.shard_min_sessions).unwrap_or(usize::MAX);
+        let mut budget = sector.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(exceeded) = budget.crashed(key, now, sector.slots.len(), minimum) else { return };
+        drop(budget);
+        let mut event = Event::new(EventName::Escalated, ActorPath(shard_path(index).into()), Kind::Registry);
+        event.reason = Some(format!("{} sessions crashed, {} are allowed", exceeded.crashing, exceeded.allowed));
+        event.verdict = Some("recorded".to_owned());
+        self.kernel.log().record(event);
+    }
+
+    /// Holds the session back first and removes its slot then: whoever finds no slot finds the quarantine.
+    fn quarantine(&self, index: usize, sector: &Sector, key: &SessionKey, incarnation: u64, crash: &CrashCell) {
+        let times = sector.waitlist.count(key);
+        let lasts = length(self.config.quarantine_base, self.config.quarantine_cap, times);
+        let lasts_ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+        let until_ms = self.kernel.ports().clock.wall_ms().saturating_add(lasts_ms);
+        sector.waitlist.hold(key.clone(), Waiting::Quarantined(Held { until_ms, event: None }));
+        let Some(slot) = sector.slots.remove(key, incarnation) else {
+            tracing::warn!(target: "registry", "a session crashed after it had left its slot");
+            return;
+        };
+        let reason = reason(&slot, crash);
+        if let Some(journal) = self.journal() {
+            let entry = Quarantine { key: key.clone(), until_ms, times, reason: reason.into() };
+            // Nobody waits for it: should it not get to the disk, the next process tries the session earlier.
+            drop(journal.quarantine(entry));
+        }
+        let mut event = Event::new(EventName::Quarantined, ActorPath::session(index, key), Kind::Session);
+        event.session = Some(key.clone());
+        event.reason = Some(reason.to_owned());
+        event.verdict = Some(format!("held until {}", timestamp(until_ms.saturating_mul(1000))));
+        event.inbox = Some(u64::from(slot.note.inbox));
+        event.cause = crash.last_crash().map(|last| last.event);
+        let id = self.kernel.log().record(event);
+        sector.waitlist.hold(key.clone(), Waiting::Quarantined(Held { until_ms, event: Some(id) }));
+    }
+
+    /// Ends the quarantines whose time is over.
+    pub(crate) fn end_quarantines(&self, sector: &Sector) {
+        let now_ms = self.kernel.ports().clock.wall_ms();
+        for key in sector.waitlist.ended(now_ms) {
+            if let Some(held) = sector.waitlist.release_ended(&key, now_ms) {
+                self.released(&key, held, "its time is over");
+            }
+        }
+    }
+
+    /// Starts a session that was let go: it looks itself whether messages came meanwhile.
+    pub(crate) fn released(&self, key: &SessionKey, held: Held, why: &str) {
+        if let Some(journal) = self.journal() {
+            // Nobody waits for it: should it not get to the disk, the next process finds a quarantine that has ended.
+            drop(journal.unquarantine(key.clone()));
+        }
+        let (index, _) = self.sector(key);
+        let mut event = Event::new(EventName::Released, ActorPath::session(index, key), Kind::Session);
+        event.session = Some(key.clone());
+        event.reason = Some(why.to_owned());
+        event.cause = held.event;
+        self.kernel.log().record(event);
+        self.wake(key, false);
+    }
+}
+
+fn reason(slot: &SlotView, crash: &CrashCell) -> &'static str {
+    let in_turn = crash.last_crash().is_some_and(|last| last.crash.turn.is_some());
+    if slot.note.state == State::Loading && !in_turn { "load" } else { "crashes" }
+}

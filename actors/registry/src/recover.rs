@@ -1,0 +1,164 @@
+//! Boot: starts the sessions that have work, a bounded number of them loading at a time, and suspects last, alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::ids::{SessionKey, TurnId};
+use protocol::journal::{LeftBy, Unfinished};
+use protocol::session::State;
+use protocol::supervision::{ActorPath, Event, EventName, Kind};
+
+use crate::quarantine::{Held, Waiting};
+use crate::registry::{POLL_EVERY, Registry};
+
+/// Sessions that load at the same time.
+pub const LOADING_MAX: usize = 256;
+/// A session that has not loaded for this long no longer counts as loading.
+const LOADING_PATIENCE: Duration = Duration::from_secs(10);
+/// A turn during which the process died this often is a suspect.
+pub const SUSPECT_DEATHS: u32 = 2;
+
+/// Who is started, and how. Pure.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Plan {
+    start: Vec<SessionKey>,
+    suspects: Vec<(SessionKey, TurnId)>,
+    quarantined: Vec<(SessionKey, u64)>,
+}
+
+fn plan(unfinished: Vec<Unfinished>, now_ms: u64) -> Plan {
+    let mut plan = Plan::default();
+    for one in unfinished {
+        let deaths =
+            one.cut.map(|(started, left_by)| (started.turn, started.deaths + u32::from(left_by == LeftBy::Death)));
+        match (one.quarantined_until_ms, deaths) {
+            (Some(until_ms), _) if until_ms > now_ms => plan.quarantined.push((one.key, until_ms)),
+            (_, Some((turn, deaths))) if deaths >= SUSPECT_DEATHS => plan.suspects.push((one.key, turn)),
+            (_, _) if one.turns > 0 => plan.start.push(one.key),
+            // A quarantine that ended while the process was down, and nothing waits.
+            (_, _) => {}
+        }
+    }
+    plan
+}
+
+impl Registry {
+    /// Starts every session that has work. Returns when all of them were started, but for the suspects: those follow one
+    /// by one, each when the one before has ended its turn.
+    pub async fn recover(self: &Arc<Self>) {
+        let Some(journal) = self.journal() else { return };
+        let Ok(unfinished) = journal.unfinished().await else {
+            tracing::error!(target: "registry", "the journal ended before sessions could be recovered");
+            return;
+        };
+        let plan = plan(unfinished, self.kernel.ports().clock.wall_ms());
+        for (key, until_ms) in &plan.quarantined {
+            let held = Held { until_ms: *until_ms, event: None };
+            self.sector(key).1.waitlist.hold(key.clone(), Waiting::Quarantined(held));
+        }
+        for (key, _) in &plan.suspects {
+            self.sector(key).1.waitlist.hold(key.clone(), Waiting::Suspect);
+        }
+        let mut event = Event::new(EventName::Recovered, ActorPath("/registry".into()), Kind::Registry);
+        event.reason = Some(format!(
+            "{} sessions with work, {} suspects, {} in quarantine",
+            plan.start.len(),
+            plan.suspects.len(),
+            plan.quarantined.len()
+        ));
+        self.start_all(plan.start).await;
+        self.kernel.log().record(event);
+        if !plan.suspects.is_empty() {
+            let me = Arc::clone(self);
+            let job = move || {
+                actix_rt::spawn(async move { me.start_suspects(plan.suspects).await });
+            };
+            self.placement.run_on(0, Box::new(job));
+        }
+    }
+
+    async fn start_all(&self, keys: Vec<SessionKey>) {
+        let clock = &self.kernel.ports().clock;
+        let mut loading: Vec<(SessionKey, Duration)> = Vec::new();
+        for key in keys {
+            while loading.len() >= LOADING_MAX && !self.is_stopping() {
+                let now = clock.mono();
+                loading.retain(|(key, since)| self.is_loading(key) && now.saturating_sub(*since) < LOADING_PATIENCE);
+                if loading.len() >= LOADING_MAX {
+                    tokio::time::sleep(POLL_EVERY).await;
+                }
+            }
+            if self.wake(&key, false) {
+                loading.push((key, clock.mono()));
+            }
+        }
+    }
+
+    fn is_loading(&self, key: &SessionKey) -> bool {
+        self.sector(key).1.slots.view(key).is_some_and(|slot| slot.note.state == State::Loading)
+    }
+
+    async fn start_suspects(&self, suspects: Vec<(SessionKey, TurnId)>) {
+        for (key, turn) in suspects {
+            self.sector(&key).1.waitlist.admit_suspect(&key);
+            self.wake(&key, true);
+            while self.works_on(&key, turn) && !self.is_stopping() {
+                tokio::time::sleep(POLL_EVERY).await;
+            }
+        }
+    }
+
+    /// Whether `turn` may still run: the session is live, and shows neither another turn nor that it is idle. The turn's
+    /// own stall limit bounds how long that can be.
+    fn works_on(&self, key: &SessionKey, turn: TurnId) -> bool {
+        let slot = self.sector(key).1.slots.view(key);
+        slot.is_some_and(|slot| match slot.note.turn {
+            Some(running) => running == turn,
+            None => slot.note.state != State::Idle,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::ids::Attempt;
+    use protocol::journal::Started;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn unfinished(name: &str, cut: Option<(u32, LeftBy)>, turns: u32, until: Option<u64>) -> Unfinished {
+        let started =
+            |deaths| Started { turn: TurnId(Uuid::nil()), attempt: Attempt(1), crashes: 0, deaths, alone: false };
+        Unfinished {
+            key: SessionKey::new(name).unwrap(),
+            cut: cut.map(|(deaths, left_by)| (started(deaths), left_by)),
+            turns,
+            quarantined_until_ms: until,
+        }
+    }
+
+    #[test]
+    fn suspects_and_quarantined_sessions_are_told_apart() {
+        let plan = plan(
+            vec![
+                unfinished("new", None, 1, None),
+                unfinished("crashed", Some((0, LeftBy::Crash)), 1, None),
+                unfinished("died once", Some((0, LeftBy::Death)), 1, None),
+                unfinished("died twice", Some((1, LeftBy::Death)), 1, None),
+                unfinished("died twice, then stopped", Some((2, LeftBy::Interrupted)), 1, None),
+                unfinished("held", Some((5, LeftBy::Death)), 1, Some(101)),
+                unfinished("held, empty", None, 0, Some(101)),
+                unfinished("held, over", None, 1, Some(100)),
+                unfinished("held, over, empty", None, 0, Some(100)),
+            ],
+            100,
+        );
+        let names = |keys: &[SessionKey]| keys.iter().map(|key| key.as_str().to_owned()).collect::<Vec<_>>();
+        assert_eq!(names(&plan.start), ["new", "crashed", "died once", "held, over"]);
+        let suspects: Vec<_> = plan.suspects.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(names(&suspects), ["died twice", "died twice, then stopped"]);
+        let held: Vec<_> = plan.quarantined.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(names(&held), ["held", "held, empty"]);
+    }
+}

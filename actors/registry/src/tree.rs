@@ -1,0 +1,92 @@
+//! The live tree, as a snapshot.
+
+use domain::ids::SessionKey;
+use protocol::session::State;
+use protocol::supervision::{ActorPath, Kind, TreeNode};
+use supervision::lease::SlotView;
+
+use crate::quarantine::Waiting;
+use crate::registry::{Registry, shard_path};
+
+/// Sessions shown per shard; those with work first.
+pub const SHOWN_SESSIONS_MAX: usize = 10_000;
+
+impl Registry {
+    pub(crate) fn snapshot(&self) -> TreeNode {
+        let mut children = self.kernel.actors();
+        for (index, _) in self.sectors.iter().enumerate() {
+            let path = shard_path(index);
+            if let Some(shard) = children.iter_mut().find(|node| *node.path.0 == *path) {
+                self.show_sessions(index, shard);
+            }
+        }
+        let state = if self.is_stopping() { "stopping" } else { "running" };
+        TreeNode { children, ..node(ActorPath("/".into()), Kind::Registry, state) }
+    }
+
+    fn show_sessions(&self, index: usize, shard: &mut TreeNode) {
+        let sector = &self.sectors[index];
+        let mut slots = Vec::new();
+        sector.slots.for_each(|slot| slots.push(slot));
+        slots.sort_by(|a, b| (a.note.state == State::Idle, &a.key).cmp(&(b.note.state == State::Idle, &b.key)));
+        shard.mailbox = slots.iter().map(|slot| slot.depth as u64).sum();
+        shard.inbox = slots.iter().map(|slot| u64::from(slot.note.inbox)).sum();
+        let waiting = sector.waitlist.all().into_iter().map(|(key, waiting)| held(index, key, &waiting));
+        shard.children = waiting.take(SHOWN_SESSIONS_MAX).collect();
+        let hidden = slots.len().saturating_sub(SHOWN_SESSIONS_MAX);
+        if hidden > 0 {
+            shard.state = format!("running ({hidden} more sessions)");
+            slots.truncate(SHOWN_SESSIONS_MAX);
+        }
+        shard.children.extend(slots.into_iter().map(|slot| self.live_session(index, slot)));
+    }
+
+    fn live_session(&self, index: usize, slot: SlotView) -> TreeNode {
+        let path = ActorPath::session(index, &slot.key);
+        let (restarts, since) = self.kernel.vitals(&path).unwrap_or_default();
+        TreeNode {
+            epoch: slot.incarnation,
+            session: Some(slot.key),
+            turn: slot.note.turn,
+            mailbox: slot.depth as u64,
+            inbox: u64::from(slot.note.inbox),
+            restarts: u64::from(restarts),
+            since,
+            ..node(path, Kind::Session, state_word(slot.note.state))
+        }
+    }
+}
+
+fn held(index: usize, key: SessionKey, waiting: &Waiting) -> TreeNode {
+    let state = match waiting {
+        Waiting::Quarantined(_) => "quarantined",
+        Waiting::Suspect => "suspect",
+    };
+    TreeNode { session: Some(key.clone()), ..node(ActorPath::session(index, &key), Kind::Session, state) }
+}
+
+fn node(path: ActorPath, kind: Kind, state: &str) -> TreeNode {
+    TreeNode {
+        path,
+        kind,
+        state: state.to_owned(),
+        epoch: 0,
+        session: None,
+        turn: None,
+        mailbox: 0,
+        inbox: 0,
+        restarts: 0,
+        since: 0,
+        children: Vec::new(),
+    }
+}
+
+fn state_word(state: State) -> &'static str {
+    match state {
+        State::Loading => "loading",
+        State::Idle => "idle",
+        State::Thinking => "thinking",
+        State::RunningTools => "running_tools",
+        State::Saving => "saving",
+    }
+}
