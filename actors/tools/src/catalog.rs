@@ -69,10 +69,13 @@ pub(crate) struct Prepared {
 impl Catalog {
     /// Begins with the built-in tools. May ask the machine which sandbox it has: call it before the arbiters start.
     pub fn builder(config: ToolsConfig) -> Builder {
-        let mut forbidden = config.forbidden;
-        forbidden.push(config.sessions_dir);
         let reach = if config.restrict { Reach::Workspace } else { Reach::Anywhere };
-        let fence = Arc::new(Fence { workspace: config.workspace, forbidden, reach });
+        let fence = Arc::new(Fence {
+            workspace: config.workspace,
+            sessions: config.sessions_dir,
+            forbidden: config.forbidden,
+            reach,
+        });
         let mut builder = Builder { tools: Vec::new(), result_chars_max: config.result_chars_max }
             .with(Arc::new(ReadFile::new(fence.clone(), config.result_chars_max)))
             .with(Arc::new(ListDir::new(fence.clone())))

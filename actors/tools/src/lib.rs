@@ -21,6 +21,8 @@ pub mod paths;
 mod place;
 mod read_file;
 mod run;
+#[cfg(test)]
+mod tests;
 mod text;
 mod tool;
 mod write_file;

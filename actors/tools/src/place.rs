@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -19,11 +20,15 @@ use crate::paths::{Denied, Policy, Reach};
 
 /// Directories that `write_file` makes.
 const DIRECTORY_MODE: u32 = 0o755;
+/// Of the gateway's own directories.
+const PRIVATE_MODE: u32 = 0o700;
 
 /// The roots as configured; resolved anew for each use, as directories come and go.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     pub(crate) workspace: PathBuf,
+    /// Transcripts, mostly inside the workspace.
+    pub(crate) sessions: PathBuf,
     pub(crate) forbidden: Vec<PathBuf>,
     pub(crate) reach: Reach,
 }
@@ -79,8 +84,16 @@ impl Fence {
     /// The rules as of now.
     pub(crate) fn policy(&self) -> Result<Policy, PathError> {
         let workspace = self.workspace.canonicalize().map_err(PathError::Workspace)?;
-        let private = self.forbidden.iter().filter_map(|path| resolve(path).ok()).collect();
+        let private = self.forbidden.iter().chain([&self.sessions]);
+        let private = private.filter_map(|path| resolve(path).ok()).collect();
         Ok(Policy { workspace, private, reach: self.reach })
+    }
+
+    /// Makes the directory of transcripts when it is missing: only what exists can be hidden from a command, which
+    /// could else put transcripts of its own there.
+    pub(crate) fn keep_sessions(&self) -> Result<(), PathError> {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(&self.sessions);
+        made.map_err(PathError::Workspace)
     }
 
     /// Resolves and judges `text`, relative to the workspace.

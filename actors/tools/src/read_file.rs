@@ -155,7 +155,7 @@ impl Page {
         let length = numbered.chars().count();
         let left = window.chars_max.saturating_sub(*chars);
         let first = self.text.is_empty();
-        if length <= left && !cut {
+        if length < left && !cut {
             *chars += length + 1;
         } else {
             self.full = true;
@@ -203,4 +203,48 @@ fn page(mut from: impl BufRead, window: Window) -> std::io::Result<Page> {
         page.take(&line, cut, &mut chars, window);
     }
     Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_line_that_does_not_fit_waits_for_the_next_page() {
+        let window = Window { offset: 1, limit: 10, chars_max: 12 };
+        let first = page(&b"one\ntwo\nthree"[..], window).unwrap();
+        assert_eq!((first.text.as_str(), first.last, first.total), ("1| one\n", 1, 3));
+        let second = page(&b"one\ntwo\nthree"[..], Window { offset: 2, ..window }).unwrap();
+        assert_eq!((second.text.as_str(), second.last), ("2| two\n", 2));
+        let cut = page(&b"a line that is too long"[..], window).unwrap();
+        assert_eq!(cut.text, "1| a line th ... (line cut)\n");
+    }
+
+    proptest! {
+        #[test]
+        fn following_the_offsets_shows_every_line_once(
+            lines in proptest::collection::vec("[a-zé]{0,12}", 1..40),
+            chars_max in 20_usize..80,
+            limit in 1_u64..9,
+        ) {
+            let text = lines.join("\r\n") + "\n";
+            let mut shown = String::new();
+            let mut offset = 1;
+            while offset <= lines.len() as u64 {
+                let page = page(text.as_bytes(), Window { offset, limit, chars_max }).unwrap();
+                prop_assert_eq!(page.total, lines.len() as u64);
+                prop_assert!(page.last >= offset && page.text.chars().count() <= chars_max);
+                shown.push_str(&page.text);
+                offset = page.last + 1;
+            }
+            let wanted: String = lines.iter().enumerate().map(|(n, line)| format!("{}| {line}\n", n + 1)).collect();
+            prop_assert_eq!(shown, wanted);
+        }
+
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), offset in 1_u64..9, chars_max in 0_usize..40) {
+            page(&bytes[..], Window { offset, limit: 3, chars_max }).unwrap();
+        }
+    }
 }

@@ -47,48 +47,63 @@ struct Word {
     first: bool,
 }
 
+/// Collects words.
+struct Splitter {
+    segments: Vec<Vec<Word>>,
+    word: Word,
+}
+
+impl Splitter {
+    /// Ends the word under way, if there is one; tells whether there was.
+    fn end_word(&mut self) -> bool {
+        if self.word.text.is_empty() {
+            return false;
+        }
+        let word = std::mem::take(&mut self.word);
+        self.add(word);
+        true
+    }
+
+    fn add(&mut self, word: Word) {
+        match self.segments.last_mut() {
+            Some(segment) => segment.push(word),
+            None => self.segments.push(vec![word]),
+        }
+    }
+}
+
 /// The words of `text`, split at everything that begins a new command. A redirection arrow is a word.
 fn segments(text: &str) -> Vec<Vec<Word>> {
-    let mut all = vec![Vec::new()];
-    let mut word = Word { text: String::new(), first: true };
+    let mut all = Splitter { segments: vec![], word: Word { text: String::new(), first: true } };
     let mut chars = text.chars().peekable();
     while let Some(char) = chars.next() {
-        let (ends, arrow, new_segment, first) = match char {
-            ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`' => (true, false, true, true),
-            // Inside quotes may be a command, or just the name of a file.
-            '"' | '\'' => (word.text.is_empty(), false, false, true),
-            '>' | '<' => (true, true, false, false),
+        match char {
+            ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`' => {
+                all.end_word();
+                all.segments.push(Vec::new());
+                all.word.first = true;
+            }
+            '>' | '<' => {
+                all.end_word();
+                all.add(Word { text: char.to_string(), first: false });
+                all.word.first = false;
+            }
+            // In quotes may be a command, or just a part of a word.
+            '"' | '\'' => all.word.first |= all.word.text.is_empty(),
+            // A joined line goes on; any other escaped character is itself.
             '\\' => {
-                // A joined line goes on; any other escaped character is itself.
                 chars.next_if_eq(&'\n');
-                continue;
             }
-            space if space.is_whitespace() => (true, false, false, false),
-            other => {
-                word.text.push(other);
-                continue;
+            space if space.is_whitespace() => {
+                if all.end_word() {
+                    all.word.first = false;
+                }
             }
-        };
-        let Some(segment) = all.last_mut() else { break };
-        if ends {
-            if !word.text.is_empty() {
-                segment.push(std::mem::take(&mut word));
-            }
-            word.first = first;
-        }
-        if arrow {
-            segment.push(Word { text: char.to_string(), first: false });
-        }
-        if new_segment && !segment.is_empty() {
-            all.push(Vec::new());
+            other => all.word.text.push(other),
         }
     }
-    if let Some(segment) = all.last_mut()
-        && !word.text.is_empty()
-    {
-        segment.push(word);
-    }
-    all
+    all.end_word();
+    all.segments
 }
 
 fn check_segment(words: &[Word]) -> Result<(), Refusal> {

@@ -242,6 +242,7 @@ impl Request {
                 if !target.path.starts_with(&policy.workspace) {
                     return Err("working_dir: only directories of the workspace exist in the sandbox".to_owned());
                 }
+                self.fence.keep_sessions().map_err(|error| error.to_string())?;
                 // The real one does not exist in there.
                 environment.retain(|(key, _)| key != "HOME");
                 environment.push(("HOME".into(), "/tmp".into()));

@@ -25,8 +25,10 @@ use super::survivors;
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to be gone before the wait is given up (they hang in the kernel).
 const KILL_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Between two looks at what is left.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Between the first two looks at what is left; doubled each time.
+const LOOK_FIRST: Duration = Duration::from_millis(2);
+/// Between any two looks, at most.
+const LOOK_MAX: Duration = Duration::from_millis(50);
 /// How long the pipes are read after everybody known is gone.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Of one read.
@@ -158,6 +160,7 @@ impl Group {
     /// Signals all that are left, also those that appear meanwhile, and waits for the end of the last one.
     async fn signal(&self, signal: Signal) {
         let mut known: Vec<Pid> = Vec::new();
+        let mut pause = LOOK_FIRST;
         loop {
             let left = self.left().await;
             if left.is_empty() {
@@ -168,7 +171,8 @@ impl Group {
                 let _ = rustix::process::kill_process(id, signal);
                 known.push(id);
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(pause).await;
+            pause = LOOK_MAX.min(pause * 2);
         }
     }
 

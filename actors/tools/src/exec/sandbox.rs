@@ -166,6 +166,15 @@ struct Op {
     words: Vec<OsString>,
 }
 
+// === impl Op ===
+
+impl Op {
+    /// Whether it shows something of the machine.
+    fn shows(&self) -> bool {
+        self.words.first().is_some_and(|word| word == "--bind" || word == "--ro-bind")
+    }
+}
+
 fn arguments(
     plan: &Plan<'_>,
     command: Vec<OsString>,
@@ -180,8 +189,10 @@ fn arguments(
     ops.push(op("--dev", Path::new("/dev")));
     ops.push(op("--tmpfs", Path::new("/tmp")));
     ops.push(Op { at: workspace.clone(), words: vec!["--bind".into(), workspace.into(), workspace.into()] });
-    let mut sealed = Vec::new();
-    for private in &plan.policy.private {
+    let visible: Vec<PathBuf> = ops.iter().filter(|op| op.shows()).map(|op| op.at.clone()).collect();
+    let mut sealed: Vec<OsString> = vec!["--remount-ro".into(), "/".into()];
+    // What lies elsewhere does not exist in the sandbox, not even as a name.
+    for private in plan.policy.private.iter().filter(|path| visible.iter().any(|root| path.starts_with(root))) {
         match (facts.kind)(private) {
             Kind::Directory => {
                 ops.push(op("--tmpfs", private));
@@ -227,4 +238,51 @@ fn system(link: impl Fn(&Path) -> Option<PathBuf>, exists: impl Fn(&Path) -> boo
 
 fn op(word: &str, at: &Path) -> Op {
     Op { at: at.to_owned(), words: vec![word.into(), at.into()] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths::Reach;
+
+    fn made(workspace: &str, private: &[&str]) -> Result<String, String> {
+        let private = private.iter().map(PathBuf::from).collect();
+        let policy = Policy { workspace: workspace.into(), private, reach: Reach::Workspace };
+        let plan = Plan { policy: &policy, cwd: Path::new(workspace), marker: (OsStr::new("CALL"), OsStr::new("7")) };
+        let facts = Facts {
+            link: |path: &Path| (path == Path::new("/bin")).then(|| PathBuf::from("usr/bin")),
+            kind: |path: &Path| match path.to_str() {
+                Some("/usr") => Kind::Directory,
+                Some(path) if path.ends_with(".json") => Kind::File,
+                Some(path) if path.starts_with("/home") && !path.ends_with("gone") => Kind::Directory,
+                Some(_) | None => Kind::Missing,
+            },
+        };
+        let words = arguments(&plan, vec!["sh".into()], &facts)?;
+        let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
+        let text = words.join(" ");
+        Ok(text.split_once(" --hostname sandbox ").unwrap().1.to_owned())
+    }
+
+    #[test]
+    fn private_places_lie_upon_the_workspace_and_nothing_else_is_named() {
+        let private = ["/home/g/ws/sessions", "/home/g/ws/keys.json", "/home/g/journal", "/home/g/ws/gone", "/home/g"];
+        assert_eq!(
+            made("/home/g/ws", &private).unwrap(),
+            "--ro-bind /usr /usr --symlink usr/bin /bin --proc /proc --dev /dev --tmpfs /tmp \
+             --bind /home/g/ws /home/g/ws --tmpfs /home/g/ws/sessions --ro-bind /dev/null /home/g/ws/keys.json \
+             --remount-ro / --remount-ro /home/g/ws/sessions --setenv CALL 7 --chdir /home/g/ws -- sh"
+        );
+    }
+
+    #[test]
+    fn a_workspace_inside_something_private_lies_upon_it() {
+        let text = made("/home", &["/home/u/.g"]).unwrap();
+        assert!(text.contains("--bind /home /home --tmpfs /home/u/.g --remount-ro /"), "{text}");
+    }
+
+    #[test]
+    fn the_whole_file_system_is_no_workspace() {
+        assert!(made("/", &[]).is_err());
+    }
 }

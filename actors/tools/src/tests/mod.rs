@@ -1,0 +1,132 @@
+//! The front end as a session sees it: a message in, an answer out.
+
+mod calls;
+mod commands;
+mod files;
+mod sandboxed;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Addr, Recipient};
+use domain::chat::{Arguments, Content, ToolCall, plain_text};
+use domain::ids::{Attempt, Epoch, SessionKey, ToolCallId, TurnId};
+use protocol::metrics::Metrics;
+use protocol::supervision::{ActorPath, Kind};
+use protocol::tools::{RunTool, ToolEnd, ToolFinished};
+use protocol::turn::Stamp;
+use serde_json::{Value, json};
+use supervision::log::MemoryLog;
+use supervision::real::real_ports;
+use supervision::{Child, Kernel, LocalPlacement, tell};
+use testkit::probe::Probe;
+use testkit::workspace::TempWorkspace;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Catalog, ExecConfig, SandboxChoice, Tool, Tools, ToolsConfig};
+
+/// A front end over a fresh workspace.
+struct Bench {
+    home: TempWorkspace,
+    log: Arc<MemoryLog>,
+    actor: Addr<Tools>,
+    answers: Probe<ToolFinished>,
+    cancel: CancellationToken,
+}
+
+fn config(home: &TempWorkspace, sandbox: SandboxChoice) -> ToolsConfig {
+    ToolsConfig {
+        workspace: home.workspace(),
+        sessions_dir: home.path("workspace/sessions"),
+        forbidden: vec![home.path("journal"), home.path("config.json")],
+        restrict: true,
+        result_chars_max: 16_000,
+        exec: ExecConfig {
+            enable: true,
+            sandbox,
+            timeout: Duration::from_secs(60),
+            allowed_env_keys: vec![],
+            path_prepend: None,
+            path_append: None,
+        },
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(SandboxChoice::Off, vec![])
+    }
+
+    fn with(sandbox: SandboxChoice, tools: Vec<Arc<dyn Tool>>) -> Self {
+        let home = TempWorkspace::new();
+        home.write("workspace/sessions/a.jsonl", "private");
+        home.write("journal/1", "private");
+        home.write("config.json", "private");
+        let builder = Catalog::builder(config(&home, sandbox));
+        let catalog = tools.into_iter().fold(builder, crate::Builder::with).build();
+        Self::over(home, Arc::new(catalog))
+    }
+
+    fn over(home: TempWorkspace, catalog: Arc<Catalog>) -> Self {
+        let ports = real_ports(2).unwrap();
+        let log = MemoryLog::new();
+        let kernel = Kernel::new(ports.clone(), log.clone(), Metrics::default());
+        let path = ActorPath("/tools/0".into());
+        let make = {
+            let log = log.clone();
+            move |_: &mut _| Tools::new(catalog, ports, log, path)
+        };
+        let actor = kernel.spawn(Child::new("/tools/0", Kind::Tools), &LocalPlacement::new(), 0, make);
+        Self { home, log, actor, answers: Probe::new(), cancel: CancellationToken::new() }
+    }
+
+    fn start(&self, name: &str, arguments: Arguments) {
+        let call = ToolCall { id: ToolCallId("call-1".into()), name: name.to_owned(), arguments };
+        let message = RunTool {
+            stamp: stamp(),
+            key: SessionKey::new("cli:direct").unwrap(),
+            call,
+            cancel: self.cancel.clone(),
+            reply_to: self.answers.recipient(),
+        };
+        let to: Recipient<RunTool> = self.actor.clone().recipient();
+        tell(&to, message).unwrap();
+    }
+
+    async fn call(&mut self, name: &str, arguments: Value) -> (ToolEnd, String) {
+        let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+        self.start(name, Arguments::Object(arguments));
+        self.answer().await
+    }
+
+    /// The answer to the only call under way.
+    async fn answer(&mut self) -> (ToolEnd, String) {
+        let ToolFinished { stamp: got, result, end } = self.answers.next().await;
+        assert_eq!((got, &*result.call.0), (stamp(), "call-1"));
+        assert_eq!(result.is_error, end != ToolEnd::Ok);
+        assert!(self.answers.try_next().is_none(), "one call, one answer");
+        (end, plain_text(&result.content))
+    }
+
+    async fn exec(&mut self, command: &str) -> (ToolEnd, String) {
+        self.call("exec", json!({"command": command})).await
+    }
+}
+
+fn stamp() -> Stamp {
+    Stamp { epoch: Epoch(3), turn: TurnId(uuid::Uuid::nil()), attempt: Attempt(1), round: 2 }
+}
+
+fn spec(name: &str) -> domain::request::ToolSpec {
+    domain::request::ToolSpec {
+        name: name.to_owned(),
+        description: String::new(),
+        parameters: json!({"type": "object", "properties": {}}),
+        parallel: true,
+        idempotent: true,
+    }
+}
+
+fn texts(texts: &[&str]) -> Vec<Content> {
+    texts.iter().map(|text| Content::text(*text)).collect()
+}
