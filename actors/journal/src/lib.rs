@@ -1,1 +1,53 @@
 //! The durable truth of one process: a write-ahead log with admission, order and dedupe.
+//!
+//! | file | what |
+//! |---|---|
+//! | `journal.rs` | the handle: [`LogJournal`], the contract `protocol::journal::Journal` |
+//! | `pump.rs` | turns the engine: a thread of its own, or whoever calls |
+//! | `engine.rs`, `intake.rs`, `reply.rs` | the one writer: decide, batch, sync, hand on, answer |
+//! | `carry.rs` | checkpoints: copy forward what is needed, reuse the rest |
+//! | `state.rs`, `key.rs`, `ids.rs`, `admit.rs` | pure: what the log means, what may come in |
+//! | `record.rs`, `batch.rs`, `segment.rs`, `wire.rs` | pure: the bytes |
+//! | `log.rs`, `read.rs`, `backup.rs` | the files |
+//! | `survey.rs`, `recovery.rs`, `check.rs` | reading a log that somebody left |
+//!
+//! **Invariants.** Nothing is acknowledged before it is on the device. A batch is there wholly or not at all. The
+//! state is changed by records only, the same way while writing and while recovering. accepted = done + dead +
+//! cancelled + open.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod journal;
+
+mod pump;
+
+mod call;
+mod engine;
+mod intake;
+mod reply;
+
+mod carry;
+
+mod admit;
+mod ids;
+mod key;
+mod state;
+
+mod batch;
+mod record;
+mod segment;
+mod wire;
+
+mod backup;
+mod log;
+mod read;
+
+mod check;
+mod options;
+mod recovery;
+mod survey;
+
+pub use check::{CheckReport, DamageReport, SegmentReport, check};
+pub use journal::LogJournal;
+pub use options::{Durability, OpenError, Options};
+pub use recovery::RecoveryReport;

@@ -1,0 +1,105 @@
+//! May this message come in? **Invariant:** pure; whatever is not `Accept` leaves no trace.
+
+use domain::ids::Seq;
+use protocol::journal::{AcceptedState, BusyReason, DuplicateState, Enqueue, Enqueued};
+
+use crate::key::KeyState;
+
+/// After a session's bound.
+pub const RETRY_SESSION_MS: u64 = 1_000;
+/// After the process's bound.
+pub const RETRY_PROCESS_MS: u64 = 2_000;
+/// After the disk's bound.
+pub const RETRY_DISK_MS: u64 = 5_000;
+
+/// The configured bounds.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Open turns per session.
+    pub inbox_max: u32,
+    /// Bytes of open bodies per session.
+    pub inbox_max_bytes: u64,
+    /// Bytes of open bodies in the process.
+    pub queued_max_bytes: u64,
+}
+
+/// What is so at this moment, apart from the key.
+#[derive(Debug, Clone, Copy)]
+pub struct Gate {
+    /// Wall clock.
+    pub now_ms: u64,
+    /// The process is stopping.
+    pub draining: bool,
+    /// The log is near its limit or cannot be written.
+    pub disk_busy: bool,
+    /// Bytes of open and of waiting bodies in the process.
+    pub queued_bytes: u64,
+}
+
+/// The verdict.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Log it.
+    Accept {
+        /// Its place.
+        seq: Seq,
+        /// Turns before it.
+        position: u32,
+        /// What becomes of it.
+        state: AcceptedState,
+    },
+    /// Say this.
+    Answer(Enqueued),
+    /// Read the recent ids of the transcript first.
+    FindIds,
+}
+
+/// Decides over `message`, whose id hashes to `id`. `key` is the state of its key, fresh if it has none.
+pub fn admit(key: &KeyState, message: &Enqueue, id: u128, bounds: &Bounds, gate: &Gate) -> Admission {
+    if let Some((known, open)) = key.find(id) {
+        return Admission::Answer(if known.body_hash == message.body_hash {
+            let state = if open { DuplicateState::Open } else { DuplicateState::Ended };
+            Enqueued::Duplicate { turn: known.turn, state }
+        } else {
+            Enqueued::Conflict { turn: known.turn }
+        });
+    }
+    if let Some(refusal) = refuse(key, message, bounds, gate) {
+        return Admission::Answer(refusal);
+    }
+    if key.recent.is_none() {
+        return Admission::FindIds;
+    }
+    let position = u32::try_from(key.open.len()).unwrap_or(u32::MAX);
+    let state = match (key.quarantined_until(gate.now_ms), position) {
+        (Some(_), _) => AcceptedState::Quarantined,
+        (None, 0) => AcceptedState::Running,
+        (None, _) => AcceptedState::Queued,
+    };
+    Admission::Accept { seq: key.next_seq, position, state }
+}
+
+fn refuse(key: &KeyState, message: &Enqueue, bounds: &Bounds, gate: &Gate) -> Option<Enqueued> {
+    let bytes = message.body.len() as u64;
+    if gate.draining {
+        return Some(Enqueued::Draining);
+    }
+    if gate.disk_busy {
+        return Some(busy(RETRY_DISK_MS, BusyReason::Disk));
+    }
+    if key.open.len() >= bounds.inbox_max as usize || key.open_bytes + bytes > bounds.inbox_max_bytes {
+        return Some(match key.quarantined_until(gate.now_ms) {
+            Some(until_ms) => Enqueued::Quarantined { until_ms },
+            None => busy(RETRY_SESSION_MS, BusyReason::Session),
+        });
+    }
+    if gate.queued_bytes + bytes > bounds.queued_max_bytes {
+        return Some(busy(RETRY_PROCESS_MS, BusyReason::Process));
+    }
+    None
+}
+
+/// A refusal.
+pub fn busy(retry_after_ms: u64, why: BusyReason) -> Enqueued {
+    Enqueued::Busy { retry_after_ms, why }
+}

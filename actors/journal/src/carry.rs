@@ -1,0 +1,342 @@
+//! Checkpoints: so that nothing unfinished pins an old segment.
+//!
+//! ```text
+//!  roll ─▶ sync the transcript files ─▶ note ViewSynced per key
+//!       ─▶ copy what is needed of old segments to the end of the log ─▶ Checkpoint ─▶ old segments are reused
+//! ```
+//!
+//! The newest [`KEEP_SEGMENTS`] segments are left alone, and more of them when much is alive: otherwise a log full of
+//! waiting messages would copy itself around for ever. A crash in between loses nothing: the old segments are there
+//! until the `Checkpoint` record is durable, and every copied record may be applied twice.
+
+use std::collections::VecDeque;
+use std::io;
+
+use domain::ids::{SessionKey, TurnId};
+use protocol::journal::{Accepted, JournalError, Line, LogPosition};
+
+use crate::call::Call;
+use crate::engine::{Engine, Room};
+use crate::key::{KeyState, OpenBody, Written};
+use crate::read::Source;
+use crate::record::Record;
+use crate::reply::Reply;
+use crate::segment::Durability;
+
+/// Segments that are never copied from.
+pub const KEEP_SEGMENTS: usize = 4;
+/// Keys that are remembered although nothing is known of them but numbers.
+pub const IDLE_KEYS_MAX: usize = 250_000;
+/// Work per turn of the engine.
+const KEYS_PER_TURN: usize = 256;
+/// Bytes of records that are read at a time.
+const READ_BYTES_MAX: u64 = 4 << 20;
+
+/// Where the checkpointer is.
+#[derive(Default)]
+pub struct Checkpoint {
+    /// Keys with a note that a file was written.
+    pub noted: Vec<SessionKey>,
+    /// A segment was filled since the last one began.
+    pub due: bool,
+    stage: Stage,
+    /// There is no room; somebody else waits for the next segment, too.
+    blocked: bool,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Idle,
+    Syncing(Vec<(SessionKey, Written)>),
+    Carrying(Carry),
+}
+
+struct Carry {
+    /// The first segment that stays.
+    oldest: u64,
+    /// Its first byte.
+    cutoff: LogPosition,
+    keys: VecDeque<SessionKey>,
+    letters: usize,
+    reading: bool,
+}
+
+/// What a record that is read for copying is.
+enum Wanted {
+    Turn(TurnId),
+    Lines(u64),
+}
+
+enum Got {
+    Turn(std::sync::Arc<Accepted>),
+    Lines(Vec<Line>),
+}
+
+/// A record that was read to be copied forward.
+pub struct CarryRead {
+    key: SessionKey,
+    from: LogPosition,
+    wanted: Wanted,
+    got: Result<Got, JournalError>,
+}
+
+impl Checkpoint {
+    /// Whether a turn of the engine would bring it forward.
+    pub fn has_work(&self) -> bool {
+        match &self.stage {
+            Stage::Idle => self.due,
+            Stage::Syncing(_) => false,
+            Stage::Carrying(carry) => !carry.reading && !self.blocked,
+        }
+    }
+
+    /// There is a new segment.
+    pub fn resume(&mut self) {
+        self.blocked = false;
+    }
+}
+
+impl Engine {
+    /// Brings the checkpoint forward a little.
+    pub(crate) fn carry_some(&mut self) {
+        if self.failed() || self.closed() || !self.checkpoint.has_work() {
+            return;
+        }
+        match std::mem::take(&mut self.checkpoint.stage) {
+            Stage::Idle => self.begin_checkpoint(),
+            Stage::Syncing(written) => self.checkpoint.stage = Stage::Syncing(written),
+            Stage::Carrying(carry) => self.carry(carry),
+        }
+    }
+
+    fn begin_checkpoint(&mut self) {
+        self.checkpoint.due = false;
+        let mut written = Vec::new();
+        for key in std::mem::take(&mut self.checkpoint.noted) {
+            if let Some(note) = self.state.keys.get_mut(&key).and_then(|state| state.written.take()) {
+                written.push((key, *note));
+            }
+        }
+        if written.is_empty() {
+            return self.begin_carry();
+        }
+        self.checkpoint.stage = Stage::Syncing(written);
+        if self.options.durability == Durability::Os {
+            return self.views_synced(Ok(()));
+        }
+        let (disk, dir, post) = (self.around.ports.disk.clone(), self.options.sessions_dir.clone(), self.post.clone());
+        self.around.ports.offload.run(Box::new(move || post.post(Call::ViewsSynced(disk.sync_fs(&dir)))));
+    }
+
+    /// The transcript files that were noted are on the device, or not.
+    pub(crate) fn views_synced(&mut self, result: io::Result<()>) {
+        let Stage::Syncing(written) = std::mem::take(&mut self.checkpoint.stage) else { return };
+        let synced = match result {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "transcripts cannot be synced; their lines stay in the journal");
+                false
+            }
+        };
+        for (key, note) in written {
+            let last = note.mark.last_entry.as_ref().map_or(0, |entry| entry.len());
+            if synced && self.room(128 + key.as_str().len() + last) == Room::Ready {
+                let Written { session, commit, mark } = note;
+                self.note(Record::ViewSynced { key, session, commit, mark });
+            } else {
+                self.note_again(key, note);
+            }
+        }
+        self.begin_carry();
+    }
+
+    fn note_again(&mut self, key: SessionKey, note: Written) {
+        if let Some(state) = self.state.keys.get_mut(&key).filter(|state| state.written.is_none()) {
+            state.written = Some(Box::new(note));
+            self.checkpoint.noted.push(key);
+        }
+    }
+
+    fn begin_carry(&mut self) {
+        let totals = self.state.totals;
+        let needed = totals.open_bytes
+            + totals.line_bytes
+            + 256 * (totals.open + self.state.keys.len() as u64 + self.state.letters.len() as u64);
+        let keep = KEEP_SEGMENTS + (2 * needed / self.log.segment_bytes) as usize;
+        let Some(excess) = self.log.live_segments().checked_sub(keep).filter(|excess| *excess > 0) else { return };
+        let first = self.log.older.get(excess).unwrap_or(&self.log.active);
+        let (oldest, cutoff) = (first.header.number, LogPosition(first.header.base));
+        let mut keys: Vec<_> = self
+            .state
+            .keys
+            .iter()
+            .filter(|(_, state)| needs_carry(state, cutoff))
+            .map(|(key, state)| (state.base, key))
+            .collect();
+        keys.sort_unstable();
+        let keys = keys.into_iter().map(|(_, key)| key.clone()).collect();
+        let letters = self.state.letters.iter().filter(|(at, _)| *at < cutoff).count();
+        self.checkpoint.stage = Stage::Carrying(Carry { oldest, cutoff, keys, letters, reading: false });
+    }
+
+    fn carry(&mut self, mut carry: Carry) {
+        let mut wanted = Vec::new();
+        let mut bytes = 0;
+        for _ in 0..KEYS_PER_TURN {
+            if bytes >= READ_BYTES_MAX {
+                break;
+            }
+            let Some(key) = carry.keys.pop_front() else { break };
+            if !self.carry_key(&key, carry.cutoff, &mut wanted, &mut bytes) {
+                carry.keys.push_front(key);
+                self.checkpoint.blocked = true;
+                break;
+            }
+        }
+        if !wanted.is_empty() {
+            carry.reading = true;
+            self.checkpoint.stage = Stage::Carrying(carry);
+            return self.read_wanted(wanted);
+        }
+        if carry.keys.is_empty() && !self.checkpoint.blocked {
+            if self.carry_letters(&mut carry) && self.finish(carry.oldest) {
+                return;
+            }
+            self.checkpoint.blocked = true;
+        }
+        self.checkpoint.stage = Stage::Carrying(carry);
+    }
+
+    /// Copies what is in memory of a key, and lists what has to be read; `false` when there is no room.
+    fn carry_key(
+        &mut self,
+        key: &SessionKey,
+        cutoff: LogPosition,
+        wanted: &mut Vec<(SessionKey, LogPosition, Wanted)>,
+        bytes: &mut u64,
+    ) -> bool {
+        let Some(state) = self.state.keys.get(key) else { return true };
+        if state.base < cutoff {
+            let record = if state.idle() && self.state.keys.len() > IDLE_KEYS_MAX {
+                Record::Forgotten { key: key.clone() }
+            } else {
+                Record::Key(Box::new(state.record(key)))
+            };
+            if !self.copy(record) {
+                return false;
+            }
+        }
+        let Some(state) = self.state.keys.get(key) else { return true };
+        let mut inline = Vec::new();
+        for open in state.open.iter().filter(|open| open.at < cutoff) {
+            match &open.body {
+                OpenBody::Inline(message) => inline.push(message.clone()),
+                OpenBody::InLog(_) => {
+                    *bytes += u64::from(open.bytes);
+                    wanted.push((key.clone(), open.at, Wanted::Turn(open.turn)));
+                }
+            }
+        }
+        for lines in state.lines.iter().filter(|lines| lines.at < cutoff) {
+            *bytes += u64::from(lines.bytes);
+            wanted.push((key.clone(), lines.at, Wanted::Lines(lines.commit)));
+        }
+        inline.into_iter().all(|message| self.copy(Record::Carried { key: key.clone(), message }))
+    }
+
+    /// Appends a copied record; `false` when there is no room.
+    fn copy(&mut self, record: Record) -> bool {
+        let mut payload = Vec::new();
+        record.put(&mut payload);
+        if self.room(payload.len()) != Room::Ready {
+            return false;
+        }
+        self.append(record);
+        true
+    }
+
+    fn read_wanted(&mut self, wanted: Vec<(SessionKey, LogPosition, Wanted)>) {
+        // Places in the open batch cannot be among them: they are not below the cutoff.
+        let sources: Vec<_> =
+            wanted.into_iter().map(|(key, from, wanted)| (self.source(from), key, from, wanted)).collect();
+        let post = self.post.clone();
+        self.around.ports.offload.run(Box::new(move || {
+            let read = sources.into_iter().map(|(source, key, from, wanted)| {
+                let got = source
+                    .ok_or_else(|| JournalError::Unreadable("its segment is gone".to_owned()))
+                    .and_then(|source| read(&source, &wanted));
+                CarryRead { key, from, wanted, got }
+            });
+            post.post(Call::CarryRead(read.collect()));
+        }));
+    }
+
+    /// Copies what was read and is still needed.
+    pub(crate) fn carry_read(&mut self, read: Vec<CarryRead>) {
+        let Stage::Carrying(mut carry) = std::mem::take(&mut self.checkpoint.stage) else { return };
+        carry.reading = false;
+        for CarryRead { key, from, wanted, got } in read {
+            let Some(state) = self.state.keys.get(&key) else { continue };
+            let needed = match wanted {
+                Wanted::Turn(turn) => state.open.iter().any(|open| open.turn == turn && open.at == from),
+                Wanted::Lines(commit) => state.lines.iter().any(|lines| lines.commit == commit && lines.at == from),
+            };
+            if !needed {
+                continue;
+            }
+            let record = match (got, wanted, state.session) {
+                (Ok(Got::Turn(message)), Wanted::Turn(_), _) => Record::Carried { key: key.clone(), message },
+                (Ok(Got::Lines(lines)), Wanted::Lines(commit), Some(session)) => {
+                    Record::Lines { key: key.clone(), session, commit, lines }
+                }
+                (Err(error), _, _) => {
+                    // Its segment stays, so nothing is lost that was not lost before.
+                    tracing::error!(%error, "a needed record of the journal cannot be read; old segments are kept");
+                    return;
+                }
+                (Ok(_), _, _) => continue,
+            };
+            if !self.copy(record) {
+                self.checkpoint.blocked = true;
+                if carry.keys.front() != Some(&key) {
+                    carry.keys.push_front(key);
+                }
+            }
+        }
+        self.checkpoint.stage = Stage::Carrying(carry);
+    }
+
+    fn carry_letters(&mut self, carry: &mut Carry) -> bool {
+        let old: Vec<_> = self
+            .state
+            .letters
+            .iter()
+            .take(carry.letters)
+            .filter(|(at, _)| *at < carry.cutoff)
+            .map(|(_, letter)| letter.clone())
+            .collect();
+        old.into_iter().all(|letter| self.copy(Record::Letter(letter)))
+    }
+
+    fn finish(&mut self, oldest: u64) -> bool {
+        if !self.copy(Record::Checkpoint { oldest, floors: self.state.floors }) {
+            return false;
+        }
+        self.replies.push(Reply::Retire(oldest));
+        true
+    }
+}
+
+fn read(source: &Source, wanted: &Wanted) -> Result<Got, JournalError> {
+    match wanted {
+        Wanted::Turn(_) => source.accepted().map(Got::Turn),
+        Wanted::Lines(commit) => source.lines(*commit).map(Got::Lines),
+    }
+}
+
+fn needs_carry(state: &KeyState, cutoff: LogPosition) -> bool {
+    state.base < cutoff
+        || state.open.iter().any(|open| open.at < cutoff)
+        || state.lines.first().is_some_and(|lines| lines.at < cutoff)
+}

@@ -1,0 +1,439 @@
+//! The one writer: takes calls, decides them against the state, puts records into a batch, makes the batch durable,
+//! hands new messages on in log order, and only then answers.
+//!
+//! ```text
+//!  take(call)* ──▶ turn(): copy forward a little ─▶ write + sync ─▶ Queued… ─▶ answers… ─▶ start work elsewhere
+//! ```
+//!
+//! The state runs ahead of the disk by the open batch. Nothing of that is seen outside: everything that answers out
+//! of the state waits for the batch that it was decided in.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::ids::SessionKey;
+use protocol::journal::{
+    BusyReason, CommitOutcome, Enqueue, Enqueued, JournalError, JournalStatus, LogPosition, QueuedSink, RecentIds,
+};
+use protocol::metrics::{ByState, Metrics};
+use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
+use supervision::ports::Ports;
+use tokio::sync::oneshot::Sender;
+use tokio::sync::watch;
+
+use crate::admit::{RETRY_DISK_MS, busy};
+use crate::batch::{self, RECORD_HEADER_BYTES};
+use crate::call::Call;
+use crate::carry::Checkpoint;
+use crate::log::{Log, Prepared, is_space};
+use crate::options::{Options, RECORD_BYTES_MAX};
+use crate::pump::Post;
+use crate::record::Record;
+use crate::recovery::Recovered;
+use crate::reply::Reply;
+use crate::state::State;
+
+/// How often a journal that cannot get space tries again.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// A batch is closed when it has this many bytes, or [`BATCH_CALLS_MAX`] answers wait for it.
+const BATCH_BYTES_MAX: usize = 2 << 20;
+/// See [`BATCH_BYTES_MAX`].
+const BATCH_CALLS_MAX: usize = 8192;
+/// Calls that wait for space; beyond, messages are refused and commits answered `Unknown`.
+pub(crate) const STALLED_MAX: usize = 50_000;
+
+/// Everything outside that the engine uses.
+pub struct Surroundings {
+    /// Disk, clock, ids, pool.
+    pub ports: Ports,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Events.
+    pub log: Arc<dyn SupervisionLog>,
+    /// Where accepted messages go.
+    pub sink: Arc<dyn QueuedSink>,
+    /// Where ids of transcripts come from.
+    pub recent: Arc<dyn RecentIds>,
+}
+
+/// Whether a record can be put into the log now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It can.
+    Ready,
+    /// The next segment is not there yet.
+    Stalled,
+    /// No segment will ever take it.
+    TooLarge,
+    /// The journal failed.
+    Failed,
+}
+
+/// Messages of one key whose ids are being looked up, in order.
+pub(crate) type Parked = VecDeque<(Enqueue, Sender<Enqueued>)>;
+
+/// The writer.
+pub struct Engine {
+    pub(crate) options: Options,
+    pub(crate) around: Surroundings,
+    pub(crate) state: State,
+    pub(crate) log: Log,
+    pub(crate) post: Post,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) replies: Vec<Reply>,
+    batch: Vec<u8>,
+    pub(crate) batch_records: u32,
+    /// Somebody waits for the batch; a batch of notes alone is written along with the next one.
+    pub(crate) urgent: bool,
+    pub(crate) stalled: VecDeque<Call>,
+    pub(crate) parked: HashMap<SessionKey, Parked>,
+    pub(crate) parked_bytes: u64,
+    pub(crate) finding: Vec<SessionKey>,
+    pub(crate) read_only: bool,
+    probe_at: Duration,
+    pub(crate) draining: bool,
+    pub(crate) closed: bool,
+    failed: Option<String>,
+    fail: watch::Sender<Option<String>>,
+    status: Arc<Mutex<JournalStatus>>,
+}
+
+impl Engine {
+    /// Takes over a recovered log.
+    pub fn new(
+        options: Options,
+        around: Surroundings,
+        recovered: Recovered,
+        post: Post,
+        status: Arc<Mutex<JournalStatus>>,
+        fail: watch::Sender<Option<String>>,
+    ) -> Self {
+        let mut engine = Self {
+            options,
+            around,
+            state: recovered.state,
+            log: recovered.log,
+            post,
+            checkpoint: Checkpoint::default(),
+            replies: Vec::new(),
+            batch: vec![0; batch::HEADER_BYTES],
+            batch_records: 0,
+            urgent: false,
+            stalled: VecDeque::new(),
+            parked: HashMap::new(),
+            parked_bytes: 0,
+            finding: Vec::new(),
+            read_only: false,
+            probe_at: Duration::ZERO,
+            draining: false,
+            closed: false,
+            failed: None,
+            fail,
+            status,
+        };
+        engine.around.metrics.journal_writable.set(1);
+        engine.show();
+        engine
+    }
+
+    /// Takes one call. Its answer may leave now or in [`turn`](Self::turn).
+    pub fn take(&mut self, call: Call) {
+        if let Some(why) = &self.failed {
+            self.closed |= matches!(call, Call::Close(_));
+            return Self::refuse(call, why);
+        }
+        if self.closed {
+            return Self::refuse(call, "the journal is closed");
+        }
+        match call {
+            Call::Enqueue(message, reply) => self.enqueue(message, reply),
+            Call::Load(key, reply) => self.load(key, reply),
+            Call::Commit(commit, reply) => self.commit(commit, reply),
+            Call::Accepted(at, reply) => self.replies.push(Reply::Read(at, reply)),
+            Call::Release(key, epoch) => self.state.release(&key, epoch),
+            Call::ViewWritten(written) => {
+                let key = written.key.clone();
+                if self.state.note_written(written) {
+                    self.checkpoint.noted.push(key);
+                }
+            }
+            Call::Quarantine(quarantine, reply) => {
+                let size = 128 + quarantine.key.as_str().len() + quarantine.reason.len();
+                match self.room(size) {
+                    Room::Ready => {
+                        self.append(Record::Quarantined(quarantine));
+                        self.replies.push(Reply::Unit(reply));
+                    }
+                    Room::Stalled => self.stall(Call::Quarantine(quarantine, reply)),
+                    Room::TooLarge | Room::Failed => {}
+                }
+            }
+            Call::Unquarantine(key, reply) => match self.room(64 + key.as_str().len()) {
+                Room::Ready => {
+                    self.append(Record::Released { key });
+                    self.replies.push(Reply::Unit(reply));
+                }
+                Room::Stalled => self.stall(Call::Unquarantine(key, reply)),
+                Room::TooLarge | Room::Failed => {}
+            },
+            Call::Unfinished(reply) => {
+                let found = self.state.unfinished(self.around.ports.clock.wall_ms());
+                self.replies.push(Reply::Unfinished(found, reply));
+            }
+            Call::DeadLetters(reply) => {
+                let letters = self.state.letters.iter().map(|(_, letter)| letter.clone()).collect();
+                self.replies.push(Reply::Letters(letters, reply));
+            }
+            Call::Drain => self.draining = true,
+            Call::Close(reply) => self.close(reply),
+            Call::Backup(to, reply) => self.replies.push(Reply::Backup(to, reply)),
+            Call::RecentIds(found) => self.found(found),
+            Call::Prepared(prepared) => self.prepared(prepared),
+            Call::ViewsSynced(result) => self.views_synced(result),
+            Call::CarryRead(read) => self.carry_read(read),
+            Call::Tick => {}
+        }
+    }
+
+    /// Finishes what was taken.
+    pub fn turn(&mut self) {
+        self.carry_some();
+        self.flush();
+        self.find_ids();
+        self.prepare_next();
+        self.show();
+    }
+
+    /// Whether it has something to do without being called.
+    pub fn has_work(&self) -> bool {
+        self.failed.is_none() && self.checkpoint.has_work()
+    }
+
+    /// Whether it waits for space and wants to look again after [`PROBE_INTERVAL`].
+    pub fn waits_for_space(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether it is time to write.
+    pub fn batch_is_full(&self) -> bool {
+        self.batch.len() >= BATCH_BYTES_MAX || self.replies.len() >= BATCH_CALLS_MAX
+    }
+
+    /// Whether its disk failed.
+    pub fn failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Whether it has ended.
+    pub fn closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Answers a call that comes too late.
+    pub fn refuse(call: Call, why: &str) {
+        // Whoever asked may be gone; then nobody needs the answer.
+        match call {
+            Call::Enqueue(_, reply) => drop(reply.send(Enqueued::Draining)),
+            Call::Commit(_, reply) => drop(reply.send(CommitOutcome::Unknown { why: why.to_owned() })),
+            Call::Load(_, reply) => drop(reply.send(Err(JournalError::Closed))),
+            Call::Accepted(_, reply) => drop(reply.send(Err(JournalError::Closed))),
+            Call::Backup(_, reply) => drop(reply.send(Err(JournalError::Closed))),
+            Call::Close(reply) => drop(reply.send(())),
+            Call::Quarantine(..)
+            | Call::Unquarantine(..)
+            | Call::Unfinished(_)
+            | Call::DeadLetters(_)
+            | Call::Release(..)
+            | Call::ViewWritten(_)
+            | Call::Drain
+            | Call::RecentIds(_)
+            | Call::Prepared(_)
+            | Call::ViewsSynced(_)
+            | Call::CarryRead(_)
+            | Call::Tick => {}
+        }
+    }
+
+    // === the batch ===
+
+    /// Makes sure that a record of up to `bytes` bytes fits behind the open batch.
+    pub(crate) fn room(&mut self, bytes: usize) -> Room {
+        if !self.stalled.is_empty() {
+            return Room::Stalled;
+        }
+        self.room_now(bytes)
+    }
+
+    fn room_now(&mut self, bytes: usize) -> Room {
+        let record = (bytes + RECORD_HEADER_BYTES) as u64 + batch::ALIGN;
+        let alone = batch::HEADER_BYTES as u64 + record;
+        if alone > self.log.capacity() || bytes as u64 > RECORD_BYTES_MAX + (1 << 20) {
+            return Room::TooLarge;
+        }
+        if self.batch.len() as u64 + record > self.log.room() {
+            self.urgent |= self.batch_records > 0;
+            self.flush();
+            if self.failed.is_some() {
+                return Room::Failed;
+            }
+            if alone > self.log.room() {
+                if !self.log.roll() {
+                    return Room::Stalled;
+                }
+                self.checkpoint.due = true;
+            }
+        }
+        Room::Ready
+    }
+
+    /// Puts a record for whose durability somebody waits into the batch. There must be [`room`](Self::room).
+    pub(crate) fn append(&mut self, record: Record) {
+        self.urgent = true;
+        self.note(record);
+    }
+
+    /// Puts a record into the batch that may wait for company.
+    pub(crate) fn note(&mut self, record: Record) {
+        let start = self.batch.len();
+        self.batch.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+        record.put(&mut self.batch);
+        let bytes = u32::try_from(self.batch.len() - start - RECORD_HEADER_BYTES).expect("room bounds a record");
+        self.batch[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
+        self.batch[start + 4] = record.kind();
+        self.batch_records += 1;
+        self.state.apply(LogPosition(self.log.here() + start as u64), bytes, record);
+    }
+
+    /// Writes the batch if somebody waits for it, then answers everybody.
+    pub(crate) fn flush(&mut self) {
+        if self.urgent && self.failed.is_none() {
+            self.urgent = false;
+            if let Err(error) = self.write() {
+                return self.fail(&format!("the log's disk failed: {error}"));
+            }
+        }
+        self.deliver();
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let records = std::mem::take(&mut self.batch_records);
+        batch::seal(&mut self.batch, self.log.active.header.number, self.log.batch, records);
+        let began = self.around.ports.clock.mono();
+        self.log.write(&self.batch)?;
+        let took = self.around.ports.clock.mono().saturating_sub(began);
+        self.around.metrics.journal_sync_seconds.observe(took.as_secs_f64());
+        self.around.metrics.journal_batch_records.observe(f64::from(records));
+        self.batch.clear();
+        self.batch.shrink_to(BATCH_BYTES_MAX);
+        self.batch.resize(batch::HEADER_BYTES, 0);
+        Ok(())
+    }
+
+    /// The disk of a live segment failed: it is never touched again, nothing is acknowledged any more.
+    pub(crate) fn fail(&mut self, why: &str) {
+        tracing::error!(why, "journal failed; nothing is acknowledged any more");
+        self.failed = Some(why.to_owned());
+        for reply in std::mem::take(&mut self.replies) {
+            reply.refuse(why);
+        }
+        for call in std::mem::take(&mut self.stalled) {
+            Self::refuse(call, why);
+        }
+        self.parked.clear();
+        self.around.metrics.journal_writable.set(0);
+        self.fail.send_replace(Some(why.to_owned()));
+        self.show();
+    }
+
+    // === space ===
+
+    pub(crate) fn stall(&mut self, call: Call) {
+        if self.stalled.len() >= STALLED_MAX {
+            return match call {
+                Call::Enqueue(_, reply) => drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Disk))),
+                other => Self::refuse(other, "too much waits for space in the log"),
+            };
+        }
+        self.stalled.push_back(call);
+    }
+
+    fn prepare_next(&mut self) {
+        if self.failed.is_some() || self.closed || self.log.preparing {
+            return;
+        }
+        let now = self.around.ports.clock.mono();
+        let needed = self.log.next.is_none() && (!self.stalled.is_empty() || self.log.wants_next());
+        if !needed || (self.read_only && now < self.probe_at) {
+            return;
+        }
+        self.probe_at = now + PROBE_INTERVAL;
+        let (job, post) = (self.log.prepare(), self.post.clone());
+        self.around.ports.offload.run(Box::new(move || post.post(Call::Prepared(job()))));
+    }
+
+    fn prepared(&mut self, prepared: io::Result<Prepared>) {
+        self.log.preparing = false;
+        match prepared {
+            Ok(prepared) => {
+                self.log.prepared(prepared);
+                if std::mem::take(&mut self.read_only) {
+                    self.around.metrics.journal_writable.set(1);
+                    self.event(EventName::JournalWritable, "there is space again".to_owned());
+                }
+                for call in std::mem::take(&mut self.stalled) {
+                    self.take(call);
+                }
+                self.checkpoint.resume();
+            }
+            Err(error) if is_space(&error) => {
+                if !std::mem::replace(&mut self.read_only, true) {
+                    self.around.metrics.journal_writable.set(0);
+                    self.event(EventName::JournalReadOnly, error.to_string());
+                }
+                let (messages, rest): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut self.stalled).into_iter().partition(|call| matches!(call, Call::Enqueue(..)));
+                self.stalled = rest.into();
+                for call in messages {
+                    self.take(call);
+                }
+            }
+            Err(error) => self.fail(&format!("a segment of the log cannot be made: {error}")),
+        }
+    }
+
+    fn event(&self, name: EventName, reason: String) {
+        let mut event = Event::new(name, ActorPath("/journal".into()), Kind::Journal);
+        event.reason = Some(reason);
+        self.around.log.record(event);
+    }
+
+    fn show(&mut self) {
+        let totals = self.state.totals;
+        let status = JournalStatus {
+            accepted: totals.accepted,
+            done: totals.done,
+            dead: totals.dead,
+            cancelled: totals.cancelled,
+            open: totals.open,
+            oldest_open_ms: self.state.oldest_open_ms(),
+            open_bytes: totals.open_bytes,
+            live_bytes: self.log.live_bytes(),
+            total_bytes: self.log.total_bytes(),
+            writable: !self.read_only && self.failed.is_none() && !self.closed,
+        };
+        let bytes = &self.around.metrics.journal_bytes;
+        bytes.get_or_create(&ByState { state: "live" }).set(i64::try_from(status.live_bytes).unwrap_or(i64::MAX));
+        bytes.get_or_create(&ByState { state: "total" }).set(i64::try_from(status.total_bytes).unwrap_or(i64::MAX));
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fail.send_replace(Some("the journal's thread panicked".to_owned()));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The handle that everybody holds: each call is put into the engine's queue and returns at once.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use domain::ids::{Epoch, SessionKey};
+use protocol::journal::{
+    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, Enqueued, Journal, JournalError, JournalStatus, Loaded,
+    LogPosition, Quarantine, QueuedSink, RecentIds, Unfinished, ViewWritten,
+};
+use protocol::metrics::Metrics;
+use protocol::supervision::SupervisionLog;
+use supervision::ports::Ports;
+use tokio::sync::{oneshot, watch};
+
+use crate::call::Call;
+use crate::engine::{Engine, Surroundings};
+use crate::options::{OpenError, Options};
+use crate::pump::Pump;
+use crate::recovery::{self, RecoveryReport};
+
+/// The journal on a log of its own. Dropping the last handle closes it.
+pub struct LogJournal {
+    pump: Pump,
+    status: Arc<Mutex<JournalStatus>>,
+    failed: watch::Receiver<Option<String>>,
+}
+
+impl LogJournal {
+    /// Recovers the log in `options.dir` (made when missing) and starts its writer thread, named `journal`. Blocks.
+    pub fn open(
+        options: Options,
+        ports: Ports,
+        metrics: Metrics,
+        log: Arc<dyn SupervisionLog>,
+        sink: Arc<dyn QueuedSink>,
+        recent: Arc<dyn RecentIds>,
+    ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
+        let around = Surroundings { ports, metrics, log, sink, recent };
+        Self::start(options, around, |make| Pump::thread(make).map_err(OpenError::Thread))
+    }
+
+    /// The same engine without a thread: each call is carried out by whoever makes it, before the call returns.
+    /// For simulations, where one thread runs everything on a paused clock.
+    pub fn open_local(
+        options: Options,
+        ports: Ports,
+        metrics: Metrics,
+        log: Arc<dyn SupervisionLog>,
+        sink: Arc<dyn QueuedSink>,
+        recent: Arc<dyn RecentIds>,
+    ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
+        let around = Surroundings { ports, metrics, log, sink, recent };
+        Self::start(options, around, |make| Ok(Pump::local(make)))
+    }
+
+    fn start(
+        options: Options,
+        around: Surroundings,
+        pump: impl FnOnce(Box<dyn FnOnce(crate::pump::Post) -> Engine + Send>) -> Result<Pump, OpenError>,
+    ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
+        let recovered = recovery::recover(&options, &around.ports)?;
+        let report = recovered.report.clone();
+        let status = Arc::new(Mutex::new(JournalStatus::default()));
+        let (fail, failed) = watch::channel(None);
+        let shown = status.clone();
+        let pump = pump(Box::new(move |post| Engine::new(options, around, recovered, post, shown, fail)))?;
+        Ok((Arc::new(Self { pump, status, failed }), report))
+    }
+
+    /// Resolves with the reason when the log's disk failed. From then on nothing is acknowledged any more: the
+    /// process has to end (exit code 74) and recover on the next start.
+    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+        let mut failed = self.failed.clone();
+        async move {
+            let reason = failed.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            match reason {
+                Some(reason) => reason,
+                // The journal was closed in order: it can never fail any more.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn ask<T>(&self, call: impl FnOnce(oneshot::Sender<T>) -> Call) -> oneshot::Receiver<T> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(call(reply));
+        answer
+    }
+
+    fn tell(&self, call: Call) {
+        if let Err(call) = self.pump.post(call) {
+            Engine::refuse(call, "the journal is closed");
+        }
+    }
+}
+
+impl Journal for LogJournal {
+    fn enqueue(&self, message: Enqueue) -> oneshot::Receiver<Enqueued> {
+        self.ask(|reply| Call::Enqueue(message, reply))
+    }
+
+    fn load(&self, key: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
+        self.ask(|reply| Call::Load(key, reply))
+    }
+
+    fn commit(&self, commit: Commit) -> oneshot::Receiver<CommitOutcome> {
+        self.ask(|reply| Call::Commit(commit, reply))
+    }
+
+    fn accepted(&self, at: LogPosition) -> oneshot::Receiver<Result<Arc<Accepted>, JournalError>> {
+        self.ask(|reply| Call::Accepted(at, reply))
+    }
+
+    fn release(&self, key: SessionKey, epoch: Epoch) {
+        self.tell(Call::Release(key, epoch));
+    }
+
+    fn view_written(&self, written: ViewWritten) {
+        self.tell(Call::ViewWritten(written));
+    }
+
+    fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()> {
+        self.ask(|reply| Call::Quarantine(quarantine, reply))
+    }
+
+    fn unquarantine(&self, key: SessionKey) -> oneshot::Receiver<()> {
+        self.ask(|reply| Call::Unquarantine(key, reply))
+    }
+
+    fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
+        self.ask(Call::Unfinished)
+    }
+
+    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
+        self.ask(Call::DeadLetters)
+    }
+
+    fn drain(&self) {
+        self.tell(Call::Drain);
+    }
+
+    fn close(&self) -> oneshot::Receiver<()> {
+        self.ask(Call::Close)
+    }
+
+    fn backup(&self, to: PathBuf) -> oneshot::Receiver<Result<u64, JournalError>> {
+        self.ask(|reply| Call::Backup(to, reply))
+    }
+
+    fn status(&self) -> JournalStatus {
+        *self.status.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for LogJournal {
+    fn drop(&mut self) {
+        let (reply, _) = oneshot::channel();
+        self.tell(Call::Close(reply));
+    }
+}

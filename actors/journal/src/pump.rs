@@ -1,0 +1,135 @@
+//! Turns the engine: on a thread of its own, or by whoever makes a call.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::call::Call;
+use crate::engine::{Engine, PROBE_INTERVAL};
+
+/// The way into the engine's queue for work that it started elsewhere.
+#[derive(Clone)]
+pub enum Post {
+    /// To the thread.
+    Thread(mpsc::Sender<Call>),
+    /// To the local form.
+    Local(Weak<Local>),
+}
+
+impl Post {
+    /// Puts a result into the queue; when the engine is gone nobody needs it.
+    pub fn post(&self, call: Call) {
+        match self {
+            Self::Thread(to) => drop(to.send(call)),
+            Self::Local(to) => {
+                if let Some(local) = to.upgrade() {
+                    drop(local.post(call));
+                }
+            }
+        }
+    }
+}
+
+/// A running engine.
+pub enum Pump {
+    /// On a thread of its own.
+    Thread(mpsc::Sender<Call>),
+    /// Turned by its callers.
+    Local(Arc<Local>),
+}
+
+/// The engine without a thread: whoever finds it free turns it until the queue is empty.
+pub struct Local {
+    queue: Mutex<VecDeque<Call>>,
+    engine: Mutex<Option<Engine>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds these locks leaves half a change behind: a panic there is a bug that surfaces by itself.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pump {
+    /// Starts the thread.
+    pub fn thread(make: Box<dyn FnOnce(Post) -> Engine + Send>) -> io::Result<Self> {
+        let (post, calls) = mpsc::channel();
+        let own = Post::Thread(post.clone());
+        std::thread::Builder::new().name("journal".to_owned()).spawn(move || run(make(own), &calls))?;
+        Ok(Self::Thread(post))
+    }
+
+    /// Makes the local form.
+    pub fn local(make: Box<dyn FnOnce(Post) -> Engine + Send>) -> Self {
+        let local = Arc::new(Local { queue: Mutex::default(), engine: Mutex::new(None) });
+        let engine = make(Post::Local(Arc::downgrade(&local)));
+        *locked(&local.engine) = Some(engine);
+        local.turn();
+        Self::Local(local)
+    }
+
+    /// Puts a call into the queue; gives it back when the engine is closed.
+    pub fn post(&self, call: Call) -> Result<(), Call> {
+        match self {
+            Self::Thread(to) => to.send(call).map_err(|mpsc::SendError(call)| call),
+            Self::Local(local) => local.post(call),
+        }
+    }
+}
+
+impl Local {
+    fn post(&self, call: Call) -> Result<(), Call> {
+        locked(&self.queue).push_back(call);
+        self.turn();
+        Ok(())
+    }
+
+    /// A call made while the engine turns (by the sink, or by work that runs in place) only joins the queue: the
+    /// outer turn takes it. Looking at the queue again after letting the engine go closes the gap between the two.
+    fn turn(&self) {
+        while !locked(&self.queue).is_empty() {
+            let Ok(mut engine) = self.engine.try_lock() else { return };
+            let Some(running) = engine.as_mut() else { return };
+            loop {
+                let call = locked(&self.queue).pop_front();
+                let Some(call) = call else { break };
+                running.take(call);
+                running.turn();
+                while running.has_work() {
+                    running.turn();
+                }
+            }
+        }
+    }
+}
+
+fn run(mut engine: Engine, calls: &mpsc::Receiver<Call>) {
+    while !engine.closed() {
+        let first = if engine.has_work() {
+            Call::Tick
+        } else if engine.waits_for_space() {
+            match calls.recv_timeout(PROBE_INTERVAL) {
+                Ok(call) => call,
+                Err(RecvTimeoutError::Timeout) => Call::Tick,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        } else {
+            match calls.recv() {
+                Ok(call) => call,
+                Err(mpsc::RecvError) => return,
+            }
+        };
+        engine.take(first);
+        while !engine.batch_is_full() {
+            match calls.try_recv() {
+                Ok(call) => engine.take(call),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        engine.turn();
+    }
+    // Whatever came after the close is answered, not dropped.
+    for call in calls.try_iter() {
+        Engine::refuse(call, "the journal is closed");
+    }
+}

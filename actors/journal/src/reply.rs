@@ -1,0 +1,144 @@
+//! Answers that wait until everything they were decided on is durable.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use protocol::journal::{
+    Accepted, CommitOutcome, DeadLetter, Enqueued, JournalError, Loaded, LogPosition, Queued, Unfinished,
+};
+use tokio::sync::oneshot::Sender;
+
+use crate::backup;
+use crate::engine::Engine;
+use crate::read::Source;
+use crate::state::LoadPlan;
+
+/// One answer.
+pub enum Reply {
+    /// A new message: first to the sink, then to its door.
+    Accepted(Enqueued, Queued, Sender<Enqueued>),
+    /// Another verdict over a message.
+    Enqueue(Enqueued, Sender<Enqueued>),
+    /// A verdict over a commit.
+    Commit(CommitOutcome, Sender<CommitOutcome>),
+    /// An activation; its lines are read from the log.
+    Load(Box<LoadPlan>, Sender<Result<Loaded, JournalError>>),
+    /// A message is read from the log.
+    Read(LogPosition, Sender<Result<Arc<Accepted>, JournalError>>),
+    /// Done.
+    Unit(Sender<()>),
+    /// Keys with work.
+    Unfinished(Vec<Unfinished>, Sender<Vec<Unfinished>>),
+    /// Dead letters.
+    Letters(Vec<DeadLetter>, Sender<Vec<DeadLetter>>),
+    /// A copy of the log.
+    Backup(PathBuf, Sender<Result<u64, JournalError>>),
+    /// Everything needed lies in this segment or later ones.
+    Retire(u64),
+}
+
+impl Reply {
+    /// Answers although the batch did not become durable, or it cannot be known.
+    pub fn refuse(self, why: &str) {
+        match self {
+            Self::Commit(_, reply) => drop(reply.send(CommitOutcome::Unknown { why: why.to_owned() })),
+            Self::Load(_, reply) => drop(reply.send(Err(JournalError::Closed))),
+            Self::Read(_, reply) => drop(reply.send(Err(JournalError::Closed))),
+            Self::Backup(_, reply) => drop(reply.send(Err(JournalError::Closed))),
+            // No verdict can be given: the closed channel says so.
+            Self::Accepted(..)
+            | Self::Enqueue(..)
+            | Self::Unit(_)
+            | Self::Unfinished(..)
+            | Self::Letters(..)
+            | Self::Retire(_) => {}
+        }
+    }
+}
+
+impl Engine {
+    /// Hands the batch's new messages on in log order, then answers everybody.
+    pub(crate) fn deliver(&mut self) {
+        let mut replies = std::mem::take(&mut self.replies);
+        for reply in &mut replies {
+            if let Reply::Accepted(_, queued, _) = reply {
+                self.around.sink.queued(queued.clone());
+            }
+        }
+        for reply in replies.drain(..) {
+            self.answer(reply);
+        }
+        if self.replies.is_empty() {
+            // Its memory serves the next batch.
+            self.replies = replies;
+        }
+    }
+
+    fn answer(&mut self, reply: Reply) {
+        // Whoever asked may be gone; then nobody needs the answer.
+        match reply {
+            Reply::Accepted(answer, _, reply) | Reply::Enqueue(answer, reply) => drop(reply.send(answer)),
+            Reply::Commit(outcome, reply) => drop(reply.send(outcome)),
+            Reply::Load(plan, reply) => self.answer_load(*plan, reply),
+            Reply::Read(at, reply) => match self.source(self.state.resolve(at)) {
+                Some(source) => self.around.ports.offload.run(Box::new(move || drop(reply.send(source.accepted())))),
+                None => drop(reply.send(Err(JournalError::Unreadable("its segment is gone".to_owned())))),
+            },
+            Reply::Unit(reply) => drop(reply.send(())),
+            Reply::Unfinished(found, reply) => drop(reply.send(found)),
+            Reply::Letters(letters, reply) => drop(reply.send(letters)),
+            Reply::Backup(to, reply) => {
+                let copy = backup::plan(&self.log);
+                let disk = self.around.ports.disk.clone();
+                self.around.ports.offload.run(Box::new(move || {
+                    let done = backup::copy(disk.as_ref(), &to, copy);
+                    drop(reply.send(done.map_err(|error| JournalError::Unreadable(error.to_string()))));
+                }));
+            }
+            Reply::Retire(oldest) => self.retire(oldest),
+        }
+    }
+
+    fn answer_load(&mut self, plan: LoadPlan, reply: Sender<Result<Loaded, JournalError>>) {
+        let LoadPlan { mut loaded, lines } = plan;
+        if lines.is_empty() {
+            return drop(reply.send(Ok(loaded)));
+        }
+        let sources: Option<Vec<_>> =
+            lines.iter().map(|lines| self.source(lines.at).map(|source| (source, lines.commit))).collect();
+        let Some(sources) = sources else {
+            return drop(reply.send(Err(JournalError::Unreadable("a segment is gone".to_owned()))));
+        };
+        self.around.ports.offload.run(Box::new(move || {
+            let read: Result<Vec<_>, _> = sources.iter().map(|(source, commit)| source.lines(*commit)).collect();
+            let answer = read.map(|lines| {
+                loaded.lines = lines.into_iter().flatten().collect();
+                loaded
+            });
+            drop(reply.send(answer));
+        }));
+    }
+
+    /// Where a record is read from.
+    pub(crate) fn source(&self, at: LogPosition) -> Option<Source> {
+        self.log.locate(at).map(|(file, offset)| Source { file, offset })
+    }
+
+    fn retire(&mut self, oldest: u64) {
+        let removed = self.log.retire(oldest);
+        if removed.is_empty() {
+            return;
+        }
+        let (disk, dir) = (self.around.ports.disk.clone(), self.log.dir.clone());
+        self.around.ports.offload.run(Box::new(move || {
+            for path in removed {
+                if let Err(error) = disk.remove(&path) {
+                    tracing::warn!(%error, "a retired segment cannot be removed; the next start tries again");
+                }
+            }
+            if let Err(error) = disk.sync_dir(&dir) {
+                tracing::warn!(%error, "the removal of a retired segment cannot be synced");
+            }
+        }));
+    }
+}

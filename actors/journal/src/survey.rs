@@ -1,0 +1,253 @@
+//! Reading a log from its files: which segments there are, which batches are sound, where it ends, what is damaged.
+//! Writes nothing; recovery and `greenroom journal check` both begin here.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use supervision::ports::{Disk, Open};
+
+use crate::batch;
+use crate::options::OpenError;
+use crate::record::{BadRecord, Record};
+use crate::segment::{self, Durability, HEADER_BYTES, Head, Name, SegmentHeader};
+
+/// A place that is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Segment file.
+    pub segment: PathBuf,
+    /// Offset in it.
+    pub offset: u64,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// One segment of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surveyed {
+    /// What its head says.
+    pub header: SegmentHeader,
+    /// Where each sound batch lies.
+    pub batches: Vec<u64>,
+    /// Offset after the last sound batch.
+    pub end: u64,
+    /// Bytes of a batch that was begun after that.
+    pub torn_bytes: u64,
+}
+
+/// A whole log.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Segments without a hole between them, ending with the newest.
+    pub segments: Vec<Surveyed>,
+    /// Segment files that belong to no log any more.
+    pub unused: Vec<PathBuf>,
+    /// Files of segments that were being made.
+    pub unfinished: Vec<PathBuf>,
+    /// Segment files without a head of their own.
+    headless: Vec<(u64, PathBuf)>,
+    /// Damage that forbids to go on.
+    pub damage: Option<Damage>,
+    /// Holes in a log without sync, which are to be expected after a power cut.
+    pub gaps: Vec<Damage>,
+    /// Segments below this one are not needed.
+    pub oldest: u64,
+    /// Number of the next batch.
+    pub next_batch: u64,
+}
+
+/// Surveys the log in `dir`.
+pub fn survey(disk: &dyn Disk, dir: &Path) -> Result<Survey, OpenError> {
+    let mut survey = Survey { oldest: 1, next_batch: 1, ..Survey::default() };
+    let heads = heads(disk, dir, &mut survey)?;
+    if let Some(newest) = heads.last_key_value().map(|(number, _)| *number) {
+        walk_all(disk, dir, &heads, newest, &mut survey)?;
+    }
+    for (number, path) in std::mem::take(&mut survey.headless) {
+        if number >= survey.oldest && survey.damage.is_none() && begins_with_batch(disk, &path, number)? {
+            let why = "its head is damaged, but it holds batches".to_owned();
+            survey.damage = Some(Damage { segment: path.clone(), offset: 0, why });
+        }
+        survey.unused.push(path);
+    }
+    let needed = survey.segments.iter().position(|segment| segment.header.number >= survey.oldest).unwrap_or(0);
+    survey.unused.extend(survey.segments.drain(..needed).map(|segment| segment::path(dir, segment.header.number)));
+    Ok(survey)
+}
+
+fn walk_all(
+    disk: &dyn Disk,
+    dir: &Path,
+    heads: &BTreeMap<u64, SegmentHeader>,
+    newest: u64,
+    survey: &mut Survey,
+) -> Result<(), OpenError> {
+    // The newest segments without a hole; what is before a hole was retired, or is lost (which `oldest` tells).
+    let mut first = newest;
+    while first.checked_sub(1).is_some_and(|before| heads.contains_key(&before)) {
+        first -= 1;
+    }
+    survey.unused.extend(heads.range(..first).map(|(number, _)| segment::path(dir, *number)));
+    let mut expected = None;
+    for header in heads.range(first..).map(|(_, header)| *header) {
+        let path = segment::path(dir, header.number);
+        let bytes = disk.read(&path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        walk(&path, &bytes, header, &mut expected, survey)?;
+    }
+    survey.next_batch = expected.unwrap_or(1);
+    if survey.damage.is_none() && first > survey.oldest {
+        survey.damage = Some(Damage {
+            segment: segment::path(dir, survey.oldest),
+            offset: 0,
+            why: format!("the segment is missing or has no sound head; {} is the first there is", segment_name(first)),
+        });
+    }
+    Ok(())
+}
+
+fn begins_with_batch(disk: &dyn Disk, path: &Path, number: u64) -> Result<bool, OpenError> {
+    let bytes = disk.read(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+    Ok(bytes.get(HEADER_BYTES as usize..).is_some_and(|rest| batch::open(rest, number).is_some()))
+}
+
+fn segment_name(number: u64) -> String {
+    segment::path(Path::new(""), number).display().to_string()
+}
+
+fn heads(disk: &dyn Disk, dir: &Path, survey: &mut Survey) -> Result<BTreeMap<u64, SegmentHeader>, OpenError> {
+    let io = |path: &Path, source: io::Error| OpenError::Io { path: path.to_owned(), source };
+    let mut heads = BTreeMap::new();
+    for path in disk.list(dir).map_err(|source| io(dir, source))? {
+        let number = match segment::name(&path) {
+            Name::Segment(number) => number,
+            Name::New => {
+                survey.unfinished.push(path);
+                continue;
+            }
+            Name::Foreign => continue,
+        };
+        let file = disk.open(&path, Open::Read).map_err(|source| io(&path, source))?;
+        let mut head = vec![0; HEADER_BYTES as usize];
+        let got = file.read_at(&mut head, 0).map_err(|source| io(&path, source))?;
+        match segment::decode(&head[..got]) {
+            Head::Segment(header) if header.number == number => {
+                heads.insert(number, header);
+            }
+            Head::Newer(format) => return Err(OpenError::NewerFormat { segment: path, format }),
+            // A spare whose new head was being written, or a segment that lost its head: then it is missing below.
+            Head::Segment(_) | Head::Unsound => survey.headless.push((number, path)),
+        }
+    }
+    Ok(heads)
+}
+
+/// Finds the sound batches of one segment. `expected` is the number of the next batch of the log.
+fn walk(
+    path: &Path,
+    bytes: &[u8],
+    header: SegmentHeader,
+    expected: &mut Option<u64>,
+    survey: &mut Survey,
+) -> Result<(), OpenError> {
+    let limit = usize::try_from(header.length).unwrap_or(usize::MAX).min(bytes.len());
+    let bytes = &bytes[..limit];
+    let mut found = Surveyed { header, batches: Vec::new(), end: HEADER_BYTES, torn_bytes: 0 };
+    let mut at = HEADER_BYTES as usize;
+    while let Some(place) = next_sound(bytes, at, header.number, *expected) {
+        let Some(batch) = batch::open(&bytes[place..], header.number) else { break };
+        let hole = place != at || expected.is_some_and(|expected| expected != batch.number);
+        if hole {
+            note_hole(path, header.durability, found.end, *expected, batch.number, survey);
+        }
+        checkpoints(path, &batch, survey)?;
+        found.batches.push(place as u64);
+        at = place + batch::space(&batch) as usize;
+        found.end = at as u64;
+        *expected = Some(batch.number + 1);
+    }
+    found.torn_bytes = begun(bytes, at, header.number);
+    if let Some(before) =
+        survey.segments.last().filter(|before| before.header.base + before.header.length != header.base)
+    {
+        let why =
+            format!("it begins at position {}, not where {} ends", header.base, segment_name(before.header.number));
+        survey.damage.get_or_insert(Damage { segment: path.to_owned(), offset: 0, why });
+    }
+    survey.segments.push(found);
+    Ok(())
+}
+
+fn note_hole(
+    path: &Path,
+    durability: Durability,
+    offset: u64,
+    expected: Option<u64>,
+    number: u64,
+    survey: &mut Survey,
+) {
+    let expected = expected.map_or("the first batch".to_owned(), |expected| format!("batch {expected}"));
+    let damage = Damage {
+        segment: path.to_owned(),
+        offset,
+        why: format!("{expected} is not readable, but batch {number} after it is"),
+    };
+    match durability {
+        Durability::Full => drop(survey.damage.get_or_insert(damage)),
+        Durability::Os => survey.gaps.push(damage),
+    }
+}
+
+/// The next sound batch at or after `at` that is not older than `expected`. In an undamaged log it is at `at`, or
+/// there is none.
+fn next_sound(bytes: &[u8], at: usize, segment: u64, expected: Option<u64>) -> Option<usize> {
+    let sound = |place: usize| {
+        let batch = batch::open(bytes.get(place..)?, segment)?;
+        expected.is_none_or(|expected| batch.number >= expected).then_some(place)
+    };
+    if let Some(place) = sound(at) {
+        return Some(place);
+    }
+    (at..bytes.len()).step_by(batch::ALIGN as usize).skip(1).find_map(sound)
+}
+
+fn checkpoints(path: &Path, batch: &batch::Batch<'_>, survey: &mut Survey) -> Result<(), OpenError> {
+    for raw in records(path, 0, batch)? {
+        if raw.kind == CHECKPOINT {
+            if let Record::Checkpoint { oldest, .. } = decode(path, 0, raw.kind, raw.payload)? {
+                survey.oldest = survey.oldest.max(oldest);
+            }
+        }
+    }
+    Ok(())
+}
+
+const CHECKPOINT: u8 = 12;
+
+/// Bytes of a batch of this segment that was begun at `at` and is not whole.
+fn begun(bytes: &[u8], at: usize, segment: u64) -> u64 {
+    let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<{ batch::HEADER_BYTES }>()) else { return 0 };
+    let ours = head[..4] == *b"GRJB" && head[8..16] == segment.to_le_bytes();
+    let [_, _, _, _, a, b, c, d, ..] = *head;
+    let length = u64::from(u32::from_le_bytes([a, b, c, d])) + batch::HEADER_BYTES as u64;
+    if ours { length.min((bytes.len() - at) as u64) } else { 0 }
+}
+
+/// The records of a batch at `offset` of `path`.
+pub fn records<'a>(path: &Path, offset: u64, batch: &batch::Batch<'a>) -> Result<Vec<batch::RawRecord<'a>>, OpenError> {
+    batch::records(batch).map_err(|why| OpenError::Damaged {
+        segment: path.to_owned(),
+        offset,
+        why: format!("batch {} {why}", batch.number),
+    })
+}
+
+/// Decodes one of them.
+pub fn decode(path: &Path, offset: u64, kind: u8, payload: &[u8]) -> Result<Record, OpenError> {
+    Record::decode(kind, payload).map_err(|bad| match bad {
+        BadRecord::UnknownKind(kind) => OpenError::UnknownRecord { segment: path.to_owned(), kind },
+        BadRecord::Malformed(why) => {
+            OpenError::Damaged { segment: path.to_owned(), offset, why: format!("a record of type {kind} {why}") }
+        }
+    })
+}
