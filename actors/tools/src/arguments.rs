@@ -1,7 +1,7 @@
 //! Arguments of a call, from what the model wrote to what a tool gets. Pure.
 
 use domain::chat::Arguments;
-use domain::schema::cast_and_check;
+use domain::schema::{cast_and_check, unpack};
 use serde_json::{Map, Value};
 
 /// The arguments as a map that fits `schema`, or what is wrong with them, for the model.
@@ -11,13 +11,8 @@ pub(crate) fn prepare(
     aliases: &[(&str, &str)],
     arguments: Arguments,
 ) -> Result<Map<String, Value>, String> {
-    let map = match arguments {
-        Arguments::Object(map) => map,
-        Arguments::Malformed { problem, .. } => {
-            return Err(format!("the arguments of {tool} are not a JSON object: {problem}. Nothing was run."));
-        }
-    };
-    let mut map = unwrapped(schema, map);
+    let mut map = unpack(schema, arguments)
+        .map_err(|problem| format!("the arguments of {tool} are not a JSON object: {problem}. Nothing was run."))?;
     for (other, real) in aliases {
         if !map.contains_key(*real)
             && let Some(value) = map.remove(*other)
@@ -27,13 +22,4 @@ pub(crate) fn prepare(
     }
     cast_and_check(schema, map)
         .map_err(|problems| format!("the arguments of {tool} do not fit: {}. Nothing was run.", problems.join("; ")))
-}
-
-/// Some models wrap everything in one `arguments` object.
-fn unwrapped(schema: &Value, map: Map<String, Value>) -> Map<String, Value> {
-    let own = schema.get("properties").and_then(|all| all.get("arguments")).is_some();
-    match map.get("arguments") {
-        Some(Value::Object(inner)) if map.len() == 1 && !own => inner.clone(),
-        Some(_) | None => map,
-    }
 }

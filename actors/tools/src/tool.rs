@@ -23,6 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Something that a model can call.
 ///
+/// Calls of all sessions of an arbiter share its thread: work that blocks goes through [`Call::blocking`].
 /// A panic in it becomes an error result and an event in the supervision log; nothing else notices.
 pub trait Tool: Send + Sync + 'static {
     /// How the model sees it. Must be the same each time: it is asked once, when the catalog is built.

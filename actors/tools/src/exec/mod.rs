@@ -92,20 +92,9 @@ enum Mode {
 impl Exec {
     /// Decides the mode once, which may start bubblewrap for a trial.
     pub(crate) fn new(fence: Arc<Fence>, config: &ExecConfig) -> Self {
-        let mode = match config.sandbox {
-            SandboxChoice::Off => Ok(Mode::Plain),
-            SandboxChoice::Auto | SandboxChoice::Bubblewrap => match probe_sandbox() {
-                SandboxMode::Bubblewrap { .. } => Ok(Mode::Bubblewrap),
-                SandboxMode::Unavailable { reason } => Err(format!(
-                    "exec is refused, as commands cannot be isolated here: {reason}. Install bubblewrap (package \
-                     `bubblewrap`) and allow user namespaces, or set `tools.exec.sandbox` to \"off\" to run commands \
-                     without isolation."
-                )),
-            },
-        };
         Self {
             fence,
-            mode,
+            mode: mode(config.sandbox, probe_sandbox),
             timeout: config.timeout,
             environment: environment(config, |key| std::env::var_os(key)),
             shell: shell(),
@@ -141,7 +130,7 @@ impl Tool for Exec {
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "command": {"type": "string", "minLength": 1, "description": "The command, for bash"},
+                    "command": {"type": "string", "description": "The command, for bash"},
                     "working_dir": {"type": "string", "description": "Directory inside the workspace to run in (default: the workspace)"},
                     "timeout": {"type": "integer", "minimum": 1, "maximum": TIMEOUT_MAX.as_secs(), "description": "Seconds after which the command is ended (default 60)"}
                 },
@@ -168,8 +157,8 @@ impl Tool for Exec {
             (Ok(_), Err(denied)) => return refuse(format!("the command is refused: {denied}.")),
             (Ok(mode), Ok(())) => *mode,
         };
-        if command.contains('\0') {
-            return refuse("the command contains a NUL character".to_owned());
+        if command.trim().is_empty() || command.contains('\0') {
+            return refuse("the command is empty, or contains a NUL character".to_owned());
         }
         let request = Request {
             fence: self.fence.clone(),
@@ -200,6 +189,21 @@ impl Tool for Exec {
             }
         }
         .boxed()
+    }
+}
+
+/// How to run commands, or why none is run. Asks for the sandbox only when one is wanted.
+fn mode(choice: SandboxChoice, probe: impl FnOnce() -> SandboxMode) -> Result<Mode, String> {
+    match choice {
+        SandboxChoice::Off => Ok(Mode::Plain),
+        SandboxChoice::Auto | SandboxChoice::Bubblewrap => match probe() {
+            SandboxMode::Bubblewrap { .. } => Ok(Mode::Bubblewrap),
+            SandboxMode::Unavailable { reason } => Err(format!(
+                "exec is refused, as commands cannot be isolated here: {reason}. Install bubblewrap (package \
+                 `bubblewrap`) and allow user namespaces, or set `tools.exec.sandbox` to \"off\" to run commands \
+                 without isolation."
+            )),
+        },
     }
 }
 
@@ -296,5 +300,77 @@ fn report(ended: Ended, stdout: &Capture, stderr: &Capture, timeout: Duration) -
             format!("{text}Error: the command did not end within {} s and was killed.", timeout.as_secs()),
         ),
         Ended::Cancelled => Outcome::ended(ToolEnd::Cancelled, "Error: the call was cancelled."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_sandbox_nothing_runs_unless_it_is_switched_off() {
+        let none = || SandboxMode::Unavailable { reason: "bwrap is not installed".into() };
+        let some = || SandboxMode::Bubblewrap { version: "bubblewrap 1".into() };
+        assert_eq!(mode(SandboxChoice::Off, || panic!("nobody asked for one")), Ok(Mode::Plain));
+        for choice in [SandboxChoice::Auto, SandboxChoice::Bubblewrap] {
+            assert_eq!(mode(choice, some), Ok(Mode::Bubblewrap));
+            let refusal = mode(choice, none).unwrap_err();
+            for part in ["bwrap is not installed", "Install bubblewrap", "`tools.exec.sandbox` to \"off\""] {
+                assert!(refusal.contains(part), "{refusal}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_sees_only_what_is_allowed_of_the_environment() {
+        let config = ExecConfig {
+            enable: true,
+            sandbox: SandboxChoice::Off,
+            timeout: Duration::ZERO,
+            allowed_env_keys: vec!["GIT_AUTHOR".into(), "MISSING".into(), "HOME".into()],
+            path_prepend: Some("/first".into()),
+            path_append: Some("/last".into()),
+        };
+        let ours = |key: &str| match key {
+            "HOME" => Some("/home/u".into()),
+            "PATH" => Some("/bin".into()),
+            "GIT_AUTHOR" => Some("me".into()),
+            "OPENAI_API_KEY" => Some("secret".into()),
+            _ => None,
+        };
+        let seen: Vec<(OsString, OsString)> = [
+            ("HOME", "/home/u"),
+            ("LANG", "C.UTF-8"),
+            ("TERM", "dumb"),
+            ("PATH", "/first:/bin:/last"),
+            ("GIT_AUTHOR", "me"),
+        ]
+        .map(|(key, value)| (key.into(), value.into()))
+        .into();
+        assert_eq!(environment(&config, ours), seen);
+    }
+
+    #[test]
+    fn the_model_may_ask_for_less_time_and_the_configuration_for_more() {
+        let timeout = |configured, asked: Value| {
+            let home = testkit::workspace::TempWorkspace::new();
+            let (workspace, sessions) = (home.workspace(), home.path("s"));
+            let fence = Fence { workspace, sessions, forbidden: vec![], reach: crate::paths::Reach::Workspace };
+            let config = ExecConfig {
+                enable: true,
+                sandbox: SandboxChoice::Off,
+                timeout: Duration::from_secs(configured),
+                allowed_env_keys: vec![],
+                path_prepend: None,
+                path_append: None,
+            };
+            let arguments = asked.as_object().cloned().unwrap_or_default();
+            Exec::new(Arc::new(fence), &config).timeout(&arguments).as_secs()
+        };
+        assert_eq!(timeout(60, json!({})), 60);
+        assert_eq!(timeout(60, json!({"timeout": 5})), 5);
+        assert_eq!(timeout(60, json!({"timeout": 600})), 600);
+        assert_eq!(timeout(3600, json!({})), 3600);
+        assert_eq!(timeout(0, json!({})), UNLIMITED.as_secs());
     }
 }

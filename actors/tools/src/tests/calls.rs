@@ -155,6 +155,23 @@ fn cancel_ends_a_call_after_what_it_owns() {
 }
 
 #[test]
+fn the_end_of_the_front_end_ends_its_calls() {
+    run("stop", async {
+        let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+        let tool = made("slow", move |_| {
+            begun.send(()).unwrap();
+            std::future::pending().boxed()
+        });
+        let bench = bench(vec![tool]);
+        bench.start("slow", Arguments::Object(Map::new()));
+        has_begun.recv().await.unwrap();
+        let Bench { actor, mut answers, .. } = bench;
+        drop(actor);
+        assert_eq!(answers.next().await.end, ToolEnd::Cancelled);
+    });
+}
+
+#[test]
 fn a_cancelled_call_never_begins() {
     run("cancelled", async {
         let mut bench = bench(vec![made("never", |_| panic!("it began"))]);

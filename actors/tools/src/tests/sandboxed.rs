@@ -1,13 +1,16 @@
 //! Commands in bubblewrap. Skipped, visibly, where the machine cannot isolate.
 
+use std::sync::Arc;
+
 use domain::chat::Arguments;
 use protocol::tools::ToolEnd;
 use serde_json::json;
 use testkit::deadline::run;
+use testkit::workspace::TempWorkspace;
 
-use super::Bench;
 use super::commands::{is_running, pipe, unique};
-use crate::{SandboxChoice, SandboxMode, probe_sandbox};
+use super::{Bench, config};
+use crate::{Catalog, SandboxChoice, SandboxMode, probe_sandbox};
 
 #[allow(clippy::print_stderr, reason = "a test that did not run must be seen")]
 fn sandboxed(name: &str, test: impl AsyncFnOnce(Bench)) {
@@ -53,27 +56,19 @@ fn a_command_sees_the_workspace_and_nothing_private() {
 
 #[test]
 fn a_private_file_inside_the_workspace_cannot_be_read() {
-    match probe_sandbox() {
-        SandboxMode::Unavailable { .. } => {}
-        SandboxMode::Bubblewrap { .. } => run("private file", async {
-            let home = testkit::workspace::TempWorkspace::new();
-            home.write("workspace/keys.json", "private");
-            let mut config = super::config(&home, SandboxChoice::Bubblewrap);
-            // The data directory as a whole is private, the workspace in it is not.
-            config.forbidden = vec![home.home().to_owned(), home.path("workspace/keys.json")];
-            let catalog = crate::Catalog::builder(config).build();
-            let mut bench = Bench::over(home, std::sync::Arc::new(catalog));
-            let (_, text) = bench.exec("cat keys.json; echo x > keys.json; touch fine && echo ok; touch ../x /x").await;
-            assert!(
-                text.starts_with("ok\n")
-                    && text.contains("cat: keys.json")
-                    && text.contains("touch: cannot touch '/x'"),
-                "{text}"
-            );
-            assert_eq!(bench.home.read("workspace/keys.json"), "private");
-            assert!(bench.home.path("workspace/fine").exists() && !bench.home.path("x").exists());
-        }),
-    }
+    sandboxed("private file", async |_| {
+        let home = TempWorkspace::new();
+        home.write("workspace/keys.json", "private");
+        let mut config = config(&home, SandboxChoice::Bubblewrap);
+        // The data directory as a whole is private, the workspace in it is not.
+        config.forbidden = vec![home.home().to_owned(), home.path("workspace/keys.json")];
+        let mut bench = Bench::over(home, Arc::new(Catalog::builder(config).build()));
+        let (_, text) = bench.exec("cat keys.json; echo x > keys.json; touch fine && echo ok; touch ../x /x").await;
+        assert!(text.starts_with("ok\n") && text.contains("cat: keys.json"), "{text}");
+        assert!(text.contains("touch: cannot touch '/x'"), "{text}");
+        assert_eq!(bench.home.read("workspace/keys.json"), "private");
+        assert!(bench.home.path("workspace/fine").exists() && !bench.home.path("x").exists());
+    });
 }
 
 #[test]
