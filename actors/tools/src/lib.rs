@@ -5,7 +5,7 @@
 //! ended. What can be called is fixed at start in a [`Catalog`]: the built-in tools and those a program adds.
 //!
 //! **Invariant:** no tool reads or writes what the gateway keeps for itself (sessions, journal, logs, configuration):
-//! the file tools judge the resolved target ([`paths`]), commands run where those files do not exist ([`exec`]).
+//! the file tools judge the resolved target (`paths`), commands run where those files do not exist (`exec`).
 //!
 //! The file tools and `exec` use the file system of the machine directly, on the blocking pool: the refusal to follow
 //! a link that appeared after the check needs directory handles, which the `Disk` port does not have.
@@ -15,9 +15,9 @@
 mod actor;
 mod arguments;
 mod catalog;
-pub mod exec;
+mod exec;
 mod list_dir;
-pub mod paths;
+mod paths;
 mod place;
 mod read_file;
 mod run;
@@ -29,5 +29,6 @@ mod write_file;
 
 pub use actor::Tools;
 pub use catalog::{Builder, Catalog, ToolsConfig};
+pub use domain::request::ToolSpec;
 pub use exec::{ExecConfig, SandboxChoice, SandboxMode, probe_sandbox};
 pub use tool::{Call, Outcome, Tool};

@@ -9,7 +9,7 @@
 //!
 //! With bubblewrap a command sees the system's programs read-only, an empty `/tmp` and the workspace without the
 //! gateway's private files, has no network, no capabilities and a pid namespace of its own. Switched off, it runs as
-//! the gateway's user with all that this user may do; then only [`guard`] and the environment are limited.
+//! the gateway's user with all that this user may do; then only `guard` and the environment are limited.
 
 mod guard;
 mod output;
