@@ -1,6 +1,27 @@
 //! The session actor: one per conversation.
+//!
+//! [`turn`] decides, [`inbox`] keeps the waiting turns, [`repair`] compares the transcript file with the journal: all
+//! three are pure. [`actor`] is the shell around them; [`Transcripts`] reads the files of sessions that sleep.
+//!
+//! **Invariant:** nothing is shown as finished, and no tool runs, before the journal has it. The transcript file follows
+//! the journal; it is never ahead.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod actor;
+mod context;
+mod drain;
+mod file;
 pub mod inbox;
+mod ledger;
+pub mod repair;
+mod shared;
+mod sweep;
+mod system;
+mod transcripts;
 pub mod turn;
+mod view;
+
+pub use actor::Session;
+pub use shared::{Neighbours, SessionConfig, Shared};
+pub use transcripts::{Summary, Transcripts};

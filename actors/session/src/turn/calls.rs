@@ -8,7 +8,6 @@ use domain::ids::ToolCallId;
 use domain::request::ToolSpec;
 use domain::text::head_and_tail;
 
-
 /// The calls of a round in the model's order.
 #[derive(Debug, Default)]
 pub struct Calls {

@@ -145,6 +145,11 @@ impl Machine {
         self.inbox.waits(turn) || self.inbox.running() == Some(turn)
     }
 
+    /// Whether the running turn waits for the right to call the model.
+    pub fn awaits_permit(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.phase == Phase::WaitingForPermit)
+    }
+
     /// Number of waiting turns.
     pub fn waiting(&self) -> usize {
         self.inbox.len()

@@ -55,7 +55,7 @@ fn accepted(seq: u64) -> Arc<Accepted> {
 
 /// Even messages are small, odd ones have to be read from the log.
 fn item(seq: u64) -> InboxItem {
-    let inline = (seq % 2 == 0).then(|| accepted(seq));
+    let inline = seq.is_multiple_of(2).then(|| accepted(seq));
     InboxItem { turn: turn_id(seq), seq: Seq(seq), at: LogPosition(seq), inline }
 }
 

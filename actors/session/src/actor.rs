@@ -1,0 +1,296 @@
+//! The session actor: receives, asks the machine, has the effects performed. Decides nothing itself.
+//!
+//! ```text
+//!   Loading ──loaded──▶ Live ──idle, asked to leave──▶ Gone
+//!      ▲                  │
+//!      └── crash, reload ─┘
+//! ```
+//!
+//! A future that the session spawned reports to the life that began it; a later life ignores it.
+
+mod leave;
+mod live;
+mod load;
+mod perform;
+mod read;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use actix::{Actor, AsyncContext, Context, Handler, Supervised};
+use domain::ids::TurnId;
+use protocol::metrics::ByKind;
+use protocol::provider::Event;
+use protocol::session::{Mail, State, Status};
+use protocol::supervision::{self as log, ActorPath, EventName, Kind};
+use protocol::tools::ToolFinished;
+use supervision::lease::Note;
+use supervision::ports::{Ports, offload};
+use supervision::{CrashCell, Lease, LoggedCrash};
+use tokio::sync::oneshot;
+
+use crate::inbox::Inbox;
+use crate::shared::{Neighbours, Shared};
+use crate::sweep::{self, Tick};
+use crate::turn::{Input, Now};
+
+use live::Live;
+
+/// How much control mail is kept while a session loads. What is beyond is dropped, and its asker sees that.
+const KEPT_MAX: usize = 1024;
+
+/// One conversation.
+pub struct Session {
+    shared: Arc<Shared>,
+    neighbours: Neighbours,
+    path: ActorPath,
+    lease: Lease,
+    crash: CrashCell,
+    file: Arc<File>,
+    life: u32,
+    swept: bool,
+    noted: Note,
+    state: Life,
+}
+
+/// The transcript file; one job at a time holds it.
+struct File {
+    path: Box<Path>,
+    turn: Mutex<()>,
+}
+
+enum Life {
+    Loading(Box<Loading>),
+    Live(Box<Live>),
+    Gone,
+}
+
+/// What came, or was left over, before the session was loaded.
+#[derive(Default)]
+struct Loading {
+    early: Inbox,
+    kept: Vec<Mail>,
+    awaited: Vec<crate::drain::Asked>,
+    crash: Option<LoggedCrash>,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// A session that loads as soon as it is started.
+    pub fn new(shared: Arc<Shared>, neighbours: Neighbours, path: ActorPath, lease: Lease, crash: CrashCell) -> Self {
+        let file = Arc::new(File { path: shared.file_of(lease.key()).into(), turn: Mutex::new(()) });
+        let loading = Loading { crash: crash.last_crash(), ..Loading::default() };
+        Self {
+            shared,
+            neighbours,
+            path,
+            lease,
+            crash,
+            file,
+            life: 0,
+            swept: false,
+            noted: Note { state: State::Loading, turn: None, inbox: 0 },
+            state: Life::Loading(Box::new(loading)),
+        }
+    }
+
+    fn now(&self) -> Now {
+        let clock = &self.shared.ports.clock;
+        Now { mono: clock.mono(), wall_ms: clock.wall_ms() }
+    }
+
+    /// Gives the machine an input and does what it says.
+    fn step(&mut self, input: Input, ctx: &mut Context<Self>) {
+        let now = self.now();
+        if let Life::Live(live) = &mut self.state {
+            let effects = live.machine.step(input, now);
+            self.perform(effects, ctx);
+        }
+    }
+
+    fn mail(&mut self, mail: Mail, ctx: &mut Context<Self>) {
+        match &mut self.state {
+            Life::Loading(loading) => match mail {
+                Mail::Queued(item) => {
+                    // Whether it was new does not matter: the load sorts it out.
+                    let _ = loading.early.offer(item);
+                }
+                Mail::Status { reply } => answer(reply, self.status()),
+                Mail::Passivate => {}
+                Mail::Stop { .. } | Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Interrupt => {
+                    if loading.kept.len() < KEPT_MAX {
+                        loading.kept.push(mail);
+                    }
+                }
+            },
+            Life::Live(_) => self.live_mail(mail, ctx),
+            Life::Gone => {}
+        }
+    }
+
+    fn live_mail(&mut self, mail: Mail, ctx: &mut Context<Self>) {
+        match mail {
+            Mail::Queued(item) => self.step(Input::Queued(item), ctx),
+            Mail::Stop { all, reply } => {
+                let now = self.now();
+                if let Life::Live(live) = &mut self.state {
+                    let (stopped, effects) = live.machine.stop(all, now);
+                    answer(reply, stopped);
+                    self.perform(effects, ctx);
+                }
+            }
+            Mail::Status { reply } => answer(reply, self.status()),
+            Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
+            Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
+            Mail::Passivate => self.passivate(ctx),
+            Mail::Interrupt => self.step(Input::Interrupt, ctx),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let key = self.lease.key().clone();
+        let mut status = Status {
+            key,
+            session: None,
+            state: State::Loading,
+            epoch: domain::ids::Epoch::default(),
+            turn: None,
+            attempt: None,
+            running_ms: None,
+            inbox: 0,
+        };
+        match &self.state {
+            Life::Loading(loading) => status.inbox = u32::try_from(loading.early.len()).unwrap_or(u32::MAX),
+            Life::Live(live) => {
+                status.session = Some(live.ledger.session);
+                status.epoch = live.ledger.epoch;
+                status.state = live.machine.state();
+                status.inbox = u32::try_from(live.machine.waiting()).unwrap_or(u32::MAX);
+                if let Some((turn, attempt, _, began)) = live.machine.running() {
+                    let running = self.shared.ports.clock.mono().saturating_sub(began);
+                    status.turn = Some(turn);
+                    status.attempt = Some(attempt);
+                    status.running_ms = Some(u64::try_from(running.as_millis()).unwrap_or(u64::MAX));
+                }
+            }
+            Life::Gone => status.state = State::Idle,
+        }
+        status
+    }
+
+    /// Shows the tree what the session does.
+    fn note(&mut self) {
+        let note = match &self.state {
+            Life::Loading(loading) => Note { state: State::Loading, turn: None, inbox: count(loading.early.len()) },
+            Life::Live(live) => Note {
+                state: live.machine.state(),
+                turn: live.machine.running().map(|(turn, ..)| turn),
+                inbox: count(live.machine.waiting()),
+            },
+            Life::Gone => return,
+        };
+        if note != self.noted {
+            self.noted = note;
+            self.lease.note(note.state, note.turn, note.inbox);
+        }
+    }
+
+    /// Asks for a tick, unless one is coming.
+    fn join_sweep(&mut self, ctx: &mut Context<Self>) {
+        if !std::mem::replace(&mut self.swept, true) {
+            let config = &self.shared.config;
+            let me = ctx.address().downgrade().recipient();
+            sweep::join(me, sweep::period([config.stall, config.context_idle]));
+        }
+    }
+
+    /// Runs `job` on the blocking pool, alone with the transcript file.
+    fn on_file<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Ports, &Path) -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (shared, file) = (Arc::clone(&self.shared), Arc::clone(&self.file));
+        offload(&*self.shared.ports.offload, move || {
+            let _turn = file.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            job(&shared.ports, &file.path)
+        })
+    }
+
+    fn event(&self, name: EventName, turn: Option<TurnId>) -> log::Event {
+        let mut event = log::Event::new(name, self.path.clone(), Kind::Session);
+        event.session = Some(self.lease.key().clone());
+        event.turn = turn;
+        if let Life::Live(live) = &self.state {
+            event.epoch = Some(live.ledger.epoch);
+        }
+        event
+    }
+
+    fn stale(&self) {
+        self.shared.metrics.stale_events.get_or_create(&ByKind { kind: "session" }).inc();
+    }
+}
+
+/// Answers an asker, who may be gone.
+fn answer<T>(reply: oneshot::Sender<T>, value: T) {
+    let _ = reply.send(value);
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Actor for Session {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.begin_load(ctx);
+    }
+}
+
+impl Supervised for Session {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        let crash = self.crash.last_crash();
+        self.forget(crash);
+    }
+}
+
+impl Handler<Mail> for Session {
+    type Result = ();
+
+    fn handle(&mut self, mail: Mail, ctx: &mut Self::Context) {
+        self.lease.received();
+        self.mail(mail, ctx);
+        self.note();
+        self.leave_if_wanted(ctx);
+    }
+}
+
+impl Handler<Event> for Session {
+    type Result = ();
+
+    fn handle(&mut self, event: Event, ctx: &mut Self::Context) {
+        self.model_event(event, ctx);
+        self.note();
+    }
+}
+
+impl Handler<ToolFinished> for Session {
+    type Result = ();
+
+    fn handle(&mut self, finished: ToolFinished, ctx: &mut Self::Context) {
+        self.tool_event(finished, ctx);
+        self.note();
+    }
+}
+
+impl Handler<Tick> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Tick, ctx: &mut Self::Context) {
+        self.swept = false;
+        self.tick(ctx);
+        self.note();
+    }
+}

@@ -1,0 +1,79 @@
+//! Leaving memory.
+
+use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
+use protocol::supervision::{EventName, ExitReason};
+
+use super::live::Exit;
+use super::{Life, Session};
+use crate::file;
+
+// === impl Session ===
+
+impl Session {
+    /// Leaves if there is nothing to do; otherwise stays, and is asked again later.
+    pub(super) fn passivate(&mut self, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &self.state else { return };
+        let idle = live.machine.is_idle() && live.view.is_clean() && live.drain.is_none() && live.readers == 0;
+        if idle && live.exit == Exit::No && self.lease.try_release() {
+            self.go(ExitReason::Passivated, ctx);
+        }
+    }
+
+    /// Takes the next step of an exit that was decided.
+    pub(super) fn leave_if_wanted(&mut self, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &mut self.state else { return };
+        match live.exit {
+            Exit::No => {}
+            Exit::Wanted => {
+                // What the file lacks is in the journal.
+                let written = live.view.is_clean() || live.view.is_failing();
+                if written && live.submitted.is_empty() && self.lease.try_release() {
+                    self.go(ExitReason::Shutdown, ctx);
+                }
+            }
+            Exit::Closing => {
+                if live.view.is_clean() && live.submitted.is_empty() {
+                    live.exit = Exit::Closed;
+                    self.archive(ctx);
+                }
+            }
+            Exit::Closed => {}
+        }
+    }
+
+    fn archive(&mut self, ctx: &mut Ctx<Self>) {
+        let life = self.life;
+        let moved = self.on_file(|ports, path| file::archive(&*ports.disk, path));
+        ctx.spawn(moved.into_actor(self).map(move |outcome, session, ctx| {
+            if session.life != life {
+                return;
+            }
+            if let Ok(Err(error)) = outcome {
+                tracing::warn!(session = %session.lease.key(), %error, "closed transcript cannot be moved away");
+            }
+            session.archived(ctx);
+        }));
+    }
+
+    /// The transcript is closed for good: the session leaves, or begins a new one for what has come meanwhile.
+    fn archived(&mut self, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &self.state else { return };
+        if live.machine.waiting() == 0 && self.lease.try_release() {
+            self.go(ExitReason::Passivated, ctx);
+        } else {
+            self.reload(ctx);
+        }
+    }
+
+    fn go(&mut self, reason: ExitReason, ctx: &mut Ctx<Self>) {
+        if reason == ExitReason::Passivated
+            && let Life::Live(live) = &self.state
+        {
+            self.shared.journal.release(self.lease.key().clone(), live.ledger.epoch);
+            self.shared.log.record(self.event(EventName::Passivated, None));
+        }
+        self.crash.exit_reason(reason);
+        self.state = Life::Gone;
+        ctx.stop();
+    }
+}

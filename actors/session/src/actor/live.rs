@@ -1,0 +1,118 @@
+//! What a loaded session holds.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::ids::{Attempt, TurnId};
+use protocol::journal::Line;
+use protocol::provider::Permit;
+use protocol::turn::Stamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Context;
+use crate::drain::{Asked, Drain};
+use crate::ledger::Ledger;
+use crate::shared::Shared;
+use crate::turn::{Call, Machine};
+use crate::view::View;
+
+/// A loaded session.
+pub(super) struct Live {
+    pub machine: Machine,
+    pub ledger: Ledger,
+    pub view: View,
+    /// While it is hot.
+    pub context: Option<Box<Context>>,
+    /// While a turn is worked on.
+    pub work: Option<Box<Work>>,
+    pub drain: Option<Box<Drain>>,
+    /// Commits that were submitted, oldest first.
+    pub submitted: VecDeque<Submitted>,
+    pub used_at: Duration,
+    /// Reads of the file under way.
+    pub readers: u32,
+    pub exit: Exit,
+    pub shared: Arc<Shared>,
+}
+
+/// Whether the session is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    No,
+    /// It leaves as soon as the file is as good as it gets.
+    Wanted,
+    /// Its transcript is closed and has to be moved away.
+    Closing,
+    /// It was moved away.
+    Closed,
+}
+
+/// A commit under way.
+pub(super) struct Submitted {
+    pub number: u64,
+    pub lines: Vec<Line>,
+    pub durable: bool,
+}
+
+/// The work on one attempt of a turn. Dropping it cancels whatever runs.
+pub(super) struct Work {
+    pub turn: TurnId,
+    pub attempt: Attempt,
+    pub cancel: CancellationToken,
+    pub permit: Option<Permit>,
+    /// A model call that waits for the conversation to be read.
+    pub call: Option<Call>,
+    /// Tool calls that were sent and have not ended.
+    pub tools: Vec<Asked>,
+    pub shared: Arc<Shared>,
+}
+
+// === impl Live ===
+
+impl Live {
+    /// The stamp of what belongs to the running turn, in its present round.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let (turn, attempt, round, _) = self.machine.running()?;
+        Some(Stamp { epoch: self.ledger.epoch, turn, attempt, round })
+    }
+
+    /// Tool calls that may still run.
+    pub fn take_tools(&mut self) -> Vec<Asked> {
+        let mut tools = self.drain.take().map(|drain| drain.into_awaited()).unwrap_or_default();
+        if let Some(work) = &mut self.work {
+            tools.append(&mut work.tools);
+        }
+        tools
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.shared.metrics.view_lag_bytes.dec_by(self.view.lag_bytes() as i64);
+    }
+}
+
+// === impl Work ===
+
+impl Work {
+    pub fn new(turn: TurnId, attempt: Attempt, shared: &Arc<Shared>) -> Self {
+        shared.metrics.turns_running.inc();
+        Self {
+            turn,
+            attempt,
+            cancel: CancellationToken::new(),
+            permit: None,
+            call: None,
+            tools: Vec::new(),
+            shared: Arc::clone(shared),
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        self.shared.metrics.turns_running.dec();
+    }
+}

@@ -1,0 +1,204 @@
+//! From asleep or crashed to live: asks journal and file what there is.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
+use domain::ids::EntryId;
+use domain::transcript::{Transcript, read_lines};
+use protocol::journal::{JournalError, Loaded, ViewWritten};
+use protocol::supervision::{EventName, ExitReason};
+use supervision::LoggedCrash;
+use supervision::ports::offload;
+
+use super::live::{Exit, Live};
+use super::{Life, Loading, Session};
+use crate::context::{Context, written};
+use crate::drain::Drain;
+use crate::file::{self, Found, Spare, Standing};
+use crate::ledger::Ledger;
+use crate::turn::{Cut, Machine};
+use crate::view::View;
+
+/// A session as journal and file have it.
+pub(super) struct Opened {
+    loaded: Loaded,
+    standing: Standing,
+    transcript: Transcript,
+    bytes: u64,
+    /// Whether the file could be brought up to the journal.
+    complete: bool,
+}
+
+/// Why a session cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("transcript cannot be read: {0}")]
+    File(#[from] io::Error),
+    #[error("reading the transcript panicked")]
+    Lost,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Replaces everything by what a fresh start has; the running work is cancelled, mail that was kept stays.
+    pub(super) fn forget(&mut self, crash: Option<LoggedCrash>) {
+        self.life = self.life.wrapping_add(1);
+        self.crash.clear_turn();
+        let mut loading = match std::mem::replace(&mut self.state, Life::Gone) {
+            Life::Loading(loading) => loading,
+            Life::Live(mut live) => Box::new(Loading { awaited: live.take_tools(), ..Loading::default() }),
+            Life::Gone => Box::default(),
+        };
+        loading.crash = crash;
+        self.state = Life::Loading(loading);
+        self.note();
+    }
+
+    /// Loads again, in place.
+    pub(super) fn reload(&mut self, ctx: &mut Ctx<Self>) {
+        self.forget(None);
+        self.begin_load(ctx);
+    }
+
+    pub(super) fn begin_load(&mut self, ctx: &mut Ctx<Self>) {
+        let life = self.life;
+        let (shared, file) = (Arc::clone(&self.shared), Arc::clone(&self.file));
+        let load = self.shared.journal.load(self.lease.key().clone());
+        let open = async move {
+            let loaded = load.await.map_err(|_| JournalError::Closed)??;
+            let pool = Arc::clone(&shared.ports.offload);
+            let opened = offload(&*pool, move || {
+                let _turn = file.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                shared.system.refresh(&shared.ports);
+                let id = EntryId(shared.ports.ids.random()).to_string();
+                let spare = Spare { id, now_ms: shared.ports.clock.wall_ms() };
+                open(&*shared.ports.disk, &file.path, loaded, &spare)
+            });
+            Ok(opened.await.map_err(|_| LoadError::Lost)??)
+        };
+        ctx.spawn(open.into_actor(self).map(move |outcome, session, ctx| {
+            if session.life == life {
+                session.opened(outcome, ctx);
+            }
+        }));
+    }
+
+    fn opened(&mut self, outcome: Result<Opened, LoadError>, ctx: &mut Ctx<Self>) {
+        match outcome {
+            Ok(opened) => self.go_live(opened, ctx),
+            Err(LoadError::Journal(JournalError::Closed)) => self.halt(ctx),
+            // The supervisor tries again with a growing pause, and at last holds the session back.
+            Err(error) => panic!("session cannot be loaded: {error}"),
+        }
+    }
+
+    fn go_live(&mut self, opened: Opened, ctx: &mut Ctx<Self>) {
+        let Life::Loading(loading) = std::mem::replace(&mut self.state, Life::Gone) else { return };
+        let Loading { early, kept, awaited, crash } = *loading;
+        let now = self.now();
+        let Opened { loaded, standing, transcript, bytes, complete } = opened;
+        let cut = loaded.cut.map(|turn| Cut {
+            blamed: crash.as_ref().and_then(|crash| crash.crash.turn).is_some_and(|(id, _)| id == turn.started.turn),
+            written: written(&transcript, turn.started.turn),
+            turn,
+        });
+        let last = loaded.lines.last().map(|line| Arc::clone(&line.id)).or(loaded.view.last_entry);
+        let through = loaded.next_commit.saturating_sub(1);
+        let mut view = View::new(&standing, last, through);
+        let has_lines = !loaded.lines.is_empty();
+        if !complete {
+            view.length = loaded.view.length;
+            view.push(through, loaded.lines);
+            view.failed(now.mono);
+            self.shared.metrics.view_lag_bytes.inc_by(view.lag_bytes() as i64);
+        }
+        let ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &transcript);
+        let mut machine = Machine::new(Arc::clone(&self.shared.rules));
+        let effects = machine.load(loaded.inbox, early, cut, now);
+        let inbox = machine.waiting();
+        self.crash.set_epoch(loaded.epoch);
+        self.state = Life::Live(Box::new(Live {
+            machine,
+            ledger,
+            view,
+            context: Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared))),
+            work: None,
+            drain: Drain::new(awaited, now.mono),
+            submitted: VecDeque::new(),
+            used_at: now.mono,
+            readers: 0,
+            exit: Exit::No,
+            shared: Arc::clone(&self.shared),
+        }));
+        let mut event = self.event(EventName::Activated, None);
+        event.inbox = Some(inbox as u64);
+        event.cause = crash.map(|crash| crash.event);
+        let id = self.shared.log.record(event);
+        self.report_found(standing.found, Some(id));
+        if has_lines && complete {
+            self.tell_written(through);
+        }
+        self.join_sweep(ctx);
+        self.perform(effects, ctx);
+        for mail in kept {
+            self.mail(mail, ctx);
+        }
+        self.note();
+        self.leave_if_wanted(ctx);
+    }
+
+    /// Tells the checkpointer how far the file is.
+    pub(super) fn tell_written(&self, commit: u64) {
+        if let Life::Live(live) = &self.state {
+            self.shared.journal.view_written(ViewWritten {
+                key: self.lease.key().clone(),
+                session: live.ledger.session,
+                commit,
+                mark: live.view.mark(),
+            });
+        }
+    }
+
+    /// Says what was found in the file that did not belong there.
+    pub(super) fn report_found(&self, found: Option<Found>, cause: Option<String>) {
+        let Some(found) = found else { return };
+        let mut event = self.event(EventName::ViewRepaired, None);
+        event.cause = cause;
+        event.reason = Some(format!("{} lines of somebody else", found.foreign_lines));
+        if let Some(lost) = found.lost {
+            event.lost = lost;
+        }
+        self.shared.log.record(event);
+    }
+
+    /// The journal has closed: the process is ending, and nothing can be made durable any more.
+    pub(super) fn halt(&mut self, ctx: &mut Ctx<Self>) {
+        self.crash.exit_reason(ExitReason::Shutdown);
+        self.state = Life::Gone;
+        ctx.stop();
+    }
+}
+
+fn open(
+    disk: &dyn supervision::ports::Disk,
+    path: &std::path::Path,
+    loaded: Loaded,
+    spare: &Spare,
+) -> io::Result<Opened> {
+    let at = loaded.view.length;
+    let (standing, bytes, complete) = match file::open(disk, path, at, &loaded.lines, spare) {
+        Ok((standing, bytes)) => (standing, bytes, true),
+        // It cannot be written now: what the journal has stands in for what the file lacks.
+        Err(_) => {
+            let (bytes, standing) = file::peek(disk, path, at, &loaded.lines)?;
+            (standing, bytes, false)
+        }
+    };
+    let transcript = read_lines(&bytes);
+    Ok(Opened { loaded, standing, transcript, bytes: bytes.len() as u64, complete })
+}

@@ -1,0 +1,485 @@
+//! Carries out what the machine decided.
+
+use std::sync::Arc;
+
+use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
+use domain::chat::{Content, ToolCall, ToolResult};
+use domain::ids::{EntryId, TurnId};
+use domain::prompt::failed_notice;
+use domain::transcript::read_lines;
+use protocol::journal::{CommitOutcome, LogPosition};
+use protocol::metrics::{ByKind, ByResult};
+use protocol::provider::{AskPermit, Complete, Event};
+use protocol::supervision::{EventName, ExitReason};
+use protocol::tools::{RunTool, ToolFinished};
+use protocol::turn::{Stamp, TurnEvent, TurnResult};
+use supervision::tell;
+
+use super::live::{Exit, Submitted, Work};
+use super::{Life, Session};
+use crate::context::{Context, FRESH_FOR};
+use crate::file::{self, Spare};
+use crate::ledger::Setting;
+use crate::turn::{Batch, Call, Effect, Input, Shown, Verdict};
+
+const NO_FRONT_END: &str = "the gateway is stopping";
+
+// === impl Session ===
+
+impl Session {
+    pub(super) fn perform(&mut self, effects: Vec<Effect>, ctx: &mut Ctx<Self>) {
+        for effect in effects {
+            match effect {
+                Effect::ReadBody(at) => self.read_body(at, ctx),
+                Effect::Began(turn, attempt) => {
+                    self.crash.set_turn(turn, attempt);
+                    if let Life::Live(live) = &mut self.state {
+                        live.work = Some(Box::new(Work::new(turn, attempt, &self.shared)));
+                    }
+                    self.join_sweep(ctx);
+                }
+                Effect::AskPermit(round) => self.ask_permit(round, ctx),
+                Effect::CallModel(call) => self.call_model(call, ctx),
+                Effect::RunTool(round, call) => self.run_tool(round, call, ctx),
+                Effect::Commit(batch) => self.commit(batch, ctx),
+                Effect::WriteView => self.write_view(ctx),
+                Effect::Emit(shown) => self.emit(shown),
+                Effect::CancelWork => self.cancel_work(ctx),
+                Effect::Ended(verdict) => self.ended(verdict),
+                Effect::Recovered(turn, attempt) => {
+                    let mut event = self.event(EventName::TurnRecovered, Some(turn));
+                    event.attempt = Some(attempt);
+                    event.cause = self.crash.last_crash().map(|crash| crash.event);
+                    self.shared.log.record(event);
+                }
+                Effect::Stuck(turn, attempt) => {
+                    let mut event = self.event(EventName::TurnStuck, Some(turn));
+                    event.attempt = Some(attempt);
+                    event.reason = Some(format!("no progress for {} s", self.shared.config.stall.as_secs()));
+                    self.shared.log.record(event);
+                }
+                Effect::Stale => self.stale(),
+                Effect::Reload => {
+                    self.reload(ctx);
+                    return;
+                }
+                Effect::Closed => self.set_exit(Exit::Closing),
+                Effect::Leave => {
+                    if let Life::Live(live) = &mut self.state {
+                        live.work = None;
+                    }
+                    self.crash.clear_turn();
+                    self.set_exit(Exit::Wanted);
+                }
+            }
+        }
+        self.leave_if_wanted(ctx);
+    }
+
+    fn set_exit(&mut self, exit: Exit) {
+        if let Life::Live(live) = &mut self.state {
+            live.exit = exit;
+        }
+    }
+
+    fn read_body(&mut self, at: LogPosition, ctx: &mut Ctx<Self>) {
+        let life = self.life;
+        let read = self.shared.journal.accepted(at);
+        ctx.spawn(read.into_actor(self).map(move |outcome, session, ctx| {
+            if session.life != life {
+                return;
+            }
+            match outcome {
+                Ok(Ok(accepted)) => session.step(Input::Read(accepted), ctx),
+                Ok(Err(protocol::journal::JournalError::Unreadable(_))) => session.step(Input::Unreadable, ctx),
+                Ok(Err(protocol::journal::JournalError::Closed)) | Err(_) => session.halt(ctx),
+            }
+            session.note();
+        }));
+    }
+
+    // --- journal ---
+
+    fn commit(&mut self, batch: Batch, ctx: &mut Ctx<Self>) {
+        let wall_ms = self.shared.ports.clock.wall_ms();
+        let Life::Live(live) = &mut self.state else { return };
+        let cwd = self.shared.config.workspace.to_string_lossy();
+        let said = live.machine.body().map(|(accepted, body, _)| (&**accepted, body));
+        let setting = Setting { key: self.lease.key(), cwd: &cwd, said, wall_ms };
+        let (commit, entries) = live.ledger.enter(batch, &setting, &*self.shared.ports.ids);
+        if let Some(context) = &mut live.context {
+            context.push(entries, commit.lines.iter().map(|line| line.text.len() as u64 + 1).sum());
+        }
+        let (number, life) = (commit.number, self.life);
+        live.submitted.push_back(Submitted { number, lines: commit.lines.clone(), durable: false });
+        let outcome = self.shared.journal.commit(commit);
+        ctx.spawn(outcome.into_actor(self).map(move |outcome, session, ctx| {
+            if session.life == life {
+                session.committed(number, outcome.ok(), ctx);
+                session.note();
+            }
+        }));
+    }
+
+    fn committed(&mut self, number: u64, outcome: Option<CommitOutcome>, ctx: &mut Ctx<Self>) {
+        match outcome {
+            Some(CommitOutcome::Done) => {}
+            Some(CommitOutcome::Fenced) => {
+                tracing::warn!(session = %self.lease.key(), "session is owned by a newer incarnation");
+                self.crash.exit_reason(ExitReason::Normal);
+                self.state = Life::Gone;
+                ctx.stop();
+                return;
+            }
+            Some(CommitOutcome::Unknown { why }) => {
+                tracing::warn!(session = %self.lease.key(), why, "outcome of a commit is unknown; loading again");
+                self.reload(ctx);
+                return;
+            }
+            None => {
+                self.halt(ctx);
+                return;
+            }
+        }
+        if let Life::Live(live) = &mut self.state
+            && let Some(submitted) = live.submitted.iter_mut().find(|submitted| submitted.number == number)
+        {
+            submitted.durable = true;
+        }
+        // Answers may be seen out of order; what they mean is not.
+        while let Life::Live(live) = &mut self.state
+            && let Some(submitted) = live.submitted.pop_front_if(|submitted| submitted.durable)
+        {
+            let before = live.view.lag_bytes();
+            let only_number = submitted.lines.is_empty() && live.view.is_clean();
+            live.view.push(submitted.number, submitted.lines);
+            self.shared.metrics.view_lag_bytes.inc_by((live.view.lag_bytes() - before) as i64);
+            if only_number {
+                self.tell_written(submitted.number);
+            }
+            self.step(Input::Committed, ctx);
+        }
+    }
+
+    // --- file ---
+
+    pub(super) fn write_view(&mut self, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        let Life::Live(live) = &mut self.state else { return };
+        let Some(job) = live.view.next_job(now.mono) else {
+            if live.view.lets_turns_start() {
+                self.step(Input::ViewWritten, ctx);
+            }
+            return;
+        };
+        let (life, through) = (self.life, job.through);
+        let written = self.on_file(move |ports, path| {
+            let now_ms = ports.clock.wall_ms();
+            let spare = Spare { id: EntryId(ports.ids.random()).to_string(), now_ms };
+            file::append(&*ports.disk, path, job.at, &job.lines, &spare)
+        });
+        ctx.spawn(written.into_actor(self).map(move |outcome, session, ctx| {
+            if session.life == life {
+                let outcome = outcome.unwrap_or_else(|_| Err(std::io::Error::other("the write panicked")));
+                session.view_written(outcome, through, ctx);
+                session.note();
+            }
+        }));
+    }
+
+    fn view_written(&mut self, outcome: std::io::Result<file::Standing>, through: u64, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        let Life::Live(live) = &mut self.state else { return };
+        match outcome {
+            Ok(standing) => {
+                let before = live.view.lag_bytes();
+                live.view.written(&standing);
+                self.shared.metrics.view_lag_bytes.dec_by((before - live.view.lag_bytes()) as i64);
+                self.tell_written(through);
+                self.report_found(standing.found, None);
+            }
+            Err(error) => {
+                tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be written; it is tried again");
+                live.view.failed(now.mono);
+                self.join_sweep(ctx);
+            }
+        }
+        self.write_view(ctx);
+        self.leave_if_wanted(ctx);
+    }
+
+    // --- model ---
+
+    fn ask_permit(&mut self, round: u32, ctx: &mut Ctx<Self>) {
+        let Some((stamp, cancel)) = self.asker(round) else { return };
+        let ask = AskPermit { stamp, key: self.lease.key().clone(), cancel, reply_to: ctx.address().recipient() };
+        if tell(&self.neighbours.permits, ask).is_err() {
+            self.step(Input::Failed(failed_notice(NO_FRONT_END)), ctx);
+        }
+    }
+
+    fn asker(&self, round: u32) -> Option<(Stamp, tokio_util::sync::CancellationToken)> {
+        let Life::Live(live) = &self.state else { return None };
+        let work = live.work.as_ref()?;
+        let stamp = Stamp { epoch: live.ledger.epoch, turn: work.turn, attempt: work.attempt, round };
+        Some((stamp, work.cancel.clone()))
+    }
+
+    fn call_model(&mut self, call: Call, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        let Life::Live(live) = &mut self.state else { return };
+        let Some(work) = &mut live.work else { return };
+        // Within a turn, and right after the last one, nobody else is expected to have written.
+        let trusted = |context: &Context| {
+            call.round > 1 || !live.view.is_clean() || now.mono.saturating_sub(context.checked_at) < FRESH_FOR
+        };
+        if live.context.as_deref().is_some_and(trusted) {
+            self.send_call(call, ctx);
+        } else {
+            work.call = Some(call);
+            self.refresh(ctx);
+        }
+    }
+
+    fn send_call(&mut self, call: Call, ctx: &mut Ctx<Self>) {
+        let Some((stamp, cancel)) = self.asker(call.round) else { return };
+        let Life::Live(live) = &mut self.state else { return };
+        let (Some(context), Some((_, body, _))) = (&live.context, live.machine.body()) else { return };
+        let request = context.request(stamp.turn, body, call.tools);
+        let Some(permit) = live.work.as_mut().and_then(|work| work.permit.take()) else { return };
+        let complete = Complete { stamp, permit, request, cancel, reply_to: ctx.address().recipient() };
+        if tell(&self.neighbours.model, complete).is_err() {
+            self.step(Input::Failed(failed_notice(NO_FRONT_END)), ctx);
+        }
+    }
+
+    /// Makes sure that the conversation in memory is what the file says, then calls the model.
+    fn refresh(&mut self, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &mut self.state else { return };
+        let (life, number) = (self.life, live.ledger.next_commit);
+        let known = live.context.is_some().then_some(live.view.stamp);
+        let pending = live.view.pending().to_vec();
+        let shared = Arc::clone(&self.shared);
+        let read = self.on_file(move |ports, path| {
+            shared.system.refresh(ports);
+            if let Some(stamp) = known
+                && file::stamp(&*ports.disk, path)? == stamp
+            {
+                return Ok(None);
+            }
+            let (bytes, standing) = file::read(&*ports.disk, path, &pending)?;
+            Ok(Some((read_lines(&bytes), bytes.len() as u64, standing)))
+        });
+        ctx.spawn(read.into_actor(self).map(move |outcome, session, ctx| {
+            if session.life == life {
+                let outcome = outcome.unwrap_or_else(|_| Err(std::io::Error::other("the read panicked")));
+                session.refreshed(outcome, number, ctx);
+                session.note();
+            }
+        }));
+    }
+
+    fn refreshed(&mut self, outcome: std::io::Result<Option<Reread>>, number: u64, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        let Life::Live(live) = &mut self.state else { return };
+        let Some(call) = live.work.as_mut().and_then(|work| work.call.take()) else { return };
+        match outcome {
+            // The turn was ended meanwhile, and what was read is older than that.
+            Ok(_) if live.ledger.next_commit != number => return,
+            Ok(None) => {
+                if let Some(context) = &mut live.context {
+                    context.checked_at = now.mono;
+                }
+            }
+            Ok(Some((transcript, bytes, standing))) => {
+                live.ledger.follow(&transcript);
+                live.view.found(&standing);
+                live.context = Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared)));
+            }
+            Err(error) => {
+                tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be read");
+                self.step(Input::Failed(failed_notice("the conversation so far cannot be read")), ctx);
+                return;
+            }
+        }
+        self.send_call(call, ctx);
+    }
+
+    pub(super) fn model_event(&mut self, event: Event, ctx: &mut Ctx<Self>) {
+        let stamp = match &event {
+            Event::Permitted { stamp, .. }
+            | Event::Delta { stamp, .. }
+            | Event::Completed { stamp, .. }
+            | Event::Failed { stamp, .. } => *stamp,
+        };
+        let Life::Live(live) = &mut self.state else {
+            self.stale();
+            return;
+        };
+        if live.stamp() != Some(stamp) {
+            self.stale();
+            return;
+        }
+        match event {
+            Event::Permitted { permit, .. } => {
+                if live.machine.awaits_permit()
+                    && let Some(work) = &mut live.work
+                {
+                    work.permit = Some(permit);
+                }
+                self.step(Input::Permitted, ctx);
+            }
+            Event::Delta { delta, .. } => self.step(Input::Delta(delta), ctx),
+            Event::Completed { message, .. } => self.step(Input::Completed(message), ctx),
+            Event::Failed { failure, .. } => self.step(Input::Failed(failed_notice(&failure.detail)), ctx),
+        }
+    }
+
+    // --- tools ---
+
+    fn run_tool(&mut self, round: u32, call: ToolCall, ctx: &mut Ctx<Self>) {
+        if let Life::Live(live) = &mut self.state
+            && let Some(drain) = &mut live.drain
+        {
+            drain.hold(round, call);
+            return;
+        }
+        let Some((stamp, cancel)) = self.asker(round) else { return };
+        let id = call.id.clone();
+        let name = call.name.clone();
+        let key = self.lease.key().clone();
+        let run = RunTool { stamp, key, call, cancel, reply_to: ctx.address().recipient() };
+        if tell(&self.neighbours.tools, run).is_err() {
+            let content = vec![Content::text(format!("Error: {NO_FRONT_END}."))];
+            self.step(Input::ToolFinished(ToolResult { call: id, name, content, is_error: true }), ctx);
+            return;
+        }
+        if let Life::Live(live) = &mut self.state
+            && let Some(work) = &mut live.work
+        {
+            work.tools.push((stamp, id));
+        }
+    }
+
+    pub(super) fn tool_event(&mut self, finished: ToolFinished, ctx: &mut Ctx<Self>) {
+        let ToolFinished { stamp, result, .. } = finished;
+        match &mut self.state {
+            Life::Loading(loading) => {
+                loading.awaited.retain(|(asked, id)| *asked != stamp || *id != result.call);
+            }
+            Life::Live(live) => {
+                if live.drain.as_mut().is_some_and(|drain| drain.finished(&stamp, &result.call)) {
+                    self.end_drain(ctx);
+                    return;
+                }
+                let work = live.work.as_mut().filter(|work| (work.turn, work.attempt) == (stamp.turn, stamp.attempt));
+                let Some(work) = work else {
+                    self.stale();
+                    return;
+                };
+                let before = work.tools.len();
+                work.tools.retain(|(asked, id)| *asked != stamp || *id != result.call);
+                if work.tools.len() == before {
+                    self.stale();
+                    return;
+                }
+                self.step(Input::ToolFinished(result), ctx);
+            }
+            Life::Gone => self.stale(),
+        }
+    }
+
+    /// Runs the tools that were held back, once those of the earlier incarnation have ended.
+    fn end_drain(&mut self, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        let Life::Live(live) = &mut self.state else { return };
+        if let Some(mut drain) = live.drain.take_if(|drain| drain.is_over(now.mono)) {
+            for (round, call) in drain.take_held() {
+                self.run_tool(round, call, ctx);
+            }
+        }
+    }
+
+    fn cancel_work(&mut self, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &mut self.state else { return };
+        if let Some(work) = &mut live.work {
+            work.cancel.cancel();
+            work.permit = None;
+            work.call = None;
+        }
+        let held = live.drain.as_mut().map(|drain| drain.take_held()).unwrap_or_default();
+        for (_, call) in held {
+            let content = vec![Content::text("Error: the turn was stopped before this call ran.")];
+            let result = ToolResult { call: call.id, name: call.name, content, is_error: true };
+            self.step(Input::ToolFinished(result), ctx);
+        }
+    }
+
+    // --- outside ---
+
+    fn emit(&self, shown: Shown) {
+        let Shown { turn, attempt, seq, what } = shown;
+        self.shared.events.emit(TurnEvent { key: self.lease.key().clone(), turn, attempt, seq, what });
+    }
+
+    fn ended(&mut self, verdict: Verdict) {
+        let now = self.now();
+        let metrics = &self.shared.metrics;
+        metrics.turns.get_or_create(&ByResult { result: word(verdict.result) }).inc();
+        let Life::Live(live) = &mut self.state else { return };
+        if live.work.as_ref().is_some_and(|work| work.turn == verdict.turn) {
+            metrics.turn_seconds.observe(verdict.latency_ms as f64 / 1000.0);
+            live.work = None;
+            live.used_at = now.mono;
+            live.context.take_if(|context| context.is_over_budget());
+            self.crash.clear_turn();
+        }
+        match verdict.result {
+            TurnResult::DeadLettered => {
+                metrics.dead_letters.get_or_create(&ByKind { kind: "turn" }).inc();
+                self.dead_lettered(verdict.turn, verdict);
+            }
+            TurnResult::Done | TurnResult::Failed | TurnResult::Cancelled => {}
+        }
+    }
+
+    fn dead_lettered(&self, turn: TurnId, verdict: Verdict) {
+        let mut event = self.event(EventName::DeadLettered, Some(turn));
+        event.attempt = Some(verdict.attempt);
+        event.cause = self.crash.last_crash().map(|crash| crash.event);
+        self.shared.log.record(event);
+        self.crash.forgive();
+    }
+
+    pub(super) fn tick(&mut self, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        let idle = self.shared.config.context_idle;
+        self.step(Input::Tick, ctx);
+        self.end_drain(ctx);
+        if let Life::Live(live) = &mut self.state
+            && live.view.is_failing()
+        {
+            self.write_view(ctx);
+        }
+        let Life::Live(live) = &mut self.state else { return };
+        if live.work.is_none() && now.mono.saturating_sub(live.used_at) >= idle {
+            live.context = None;
+        }
+        let waits = live.work.is_some() || live.context.is_some() || live.view.is_failing() || live.drain.is_some();
+        if waits {
+            self.join_sweep(ctx);
+        }
+    }
+}
+
+/// A transcript that was read again, about how many bytes it takes, and how its file stands.
+type Reread = (domain::transcript::Transcript, u64, file::Standing);
+
+fn word(result: TurnResult) -> &'static str {
+    match result {
+        TurnResult::Done => "done",
+        TurnResult::Failed => "failed",
+        TurnResult::DeadLettered => "dead_lettered",
+        TurnResult::Cancelled => "cancelled",
+    }
+}

@@ -1,0 +1,126 @@
+//! The conversation in memory, while it is hot.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use domain::body::TurnBody;
+use domain::chat::Message;
+use domain::ids::TurnId;
+use domain::prompt::{RequestParts, Round, chat_request};
+use domain::request::ChatRequest;
+use domain::transcript::{Entry, EntryKind, Transcript, turn_record};
+use protocol::session::TurnRecord;
+use protocol::turn::TurnResult;
+
+use crate::shared::Shared;
+use crate::turn::{Tools, Written};
+
+/// How long a conversation in memory is trusted before the file is looked at again.
+pub const FRESH_FOR: Duration = Duration::from_secs(2);
+
+/// A transcript in memory, counted among those of the process.
+pub struct Context {
+    transcript: Transcript,
+    bytes: u64,
+    /// When it was last known to be what the file says.
+    pub checked_at: Duration,
+    shared: Arc<Shared>,
+}
+
+// === impl Context ===
+
+impl Context {
+    /// Keeps `transcript`, which takes about `bytes`.
+    pub fn new(transcript: Transcript, bytes: u64, now: Duration, shared: &Arc<Shared>) -> Self {
+        shared.cached.fetch_add(bytes, Ordering::Relaxed);
+        Self { transcript, bytes, checked_at: now, shared: Arc::clone(shared) }
+    }
+
+    /// Adds our own entries, as they are committed.
+    pub fn push(&mut self, entries: Vec<Entry>, bytes: u64) {
+        self.bytes += bytes;
+        self.shared.cached.fetch_add(bytes, Ordering::Relaxed);
+        for entry in entries {
+            self.transcript.push(entry);
+        }
+    }
+
+    /// Whether all sessions together keep more than they may.
+    pub fn is_over_budget(&self) -> bool {
+        self.shared.cached.load(Ordering::Relaxed) > self.shared.config.context_cache_bytes
+    }
+
+    /// The next model call of `turn`.
+    pub fn request(&self, turn: TurnId, body: &TurnBody, tools: Tools) -> ChatRequest {
+        let shared = &self.shared;
+        let system = shared.system.text();
+        let path = self.transcript.path_to_leaf();
+        let started = HashSet::new();
+        chat_request(&RequestParts {
+            model: &shared.config.model,
+            max_tokens: shared.config.max_tokens,
+            temperature: shared.config.temperature,
+            context_window_tokens: shared.config.context_window_tokens,
+            system: &system,
+            tools: &shared.tools,
+            path: &path,
+            turn,
+            body,
+            started: &started,
+            round: match tools {
+                Tools::Offered => Round::Open,
+                Tools::Withheld => Round::Last,
+            },
+        })
+    }
+
+    /// What the transcript has of a turn.
+    pub fn record(&self, turn: TurnId) -> Option<TurnRecord> {
+        record(&self.transcript, turn)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.shared.cached.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What `transcript` has of a turn, for its asker.
+pub fn record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> {
+    use domain::transcript::TurnClose;
+    let record = turn_record(transcript, turn)?;
+    let Some(end) = record.end else { return Some(TurnRecord::Open) };
+    let (result, text) = match end {
+        TurnClose::Done => (TurnResult::Done, record.text),
+        TurnClose::Failed => (TurnResult::Failed, record.error.unwrap_or(record.text)),
+        TurnClose::Dead => (TurnResult::DeadLettered, record.error.unwrap_or(record.text)),
+        TurnClose::Cancelled => (TurnResult::Cancelled, record.error.unwrap_or(record.text)),
+    };
+    Some(TurnRecord::Ended { result, text, usage: record.usage, model: record.model.to_string() })
+}
+
+/// How far `turn` stands in `transcript`.
+pub fn written(transcript: &Transcript, turn: TurnId) -> Written {
+    let mut written = Written::default();
+    for entry in transcript.path_to_leaf() {
+        if entry.turn() != Some(turn) {
+            continue;
+        }
+        match &entry.kind {
+            EntryKind::User(_) => written.user = true,
+            EntryKind::Assistant(assistant) => written.messages.push(Message::Assistant(assistant.message.clone())),
+            EntryKind::ToolResult(result) => written.messages.push(Message::ToolResult(result.result.clone())),
+            EntryKind::Shown(_)
+            | EntryKind::Compaction { .. }
+            | EntryKind::BranchSummary(_)
+            | EntryKind::Reset { .. }
+            | EntryKind::Silent
+            | EntryKind::Leaf { .. }
+            | EntryKind::Opaque { .. } => {}
+        }
+    }
+    written
+}

@@ -1,0 +1,180 @@
+//! Turns records into transcript lines: gives each its id, its parent and its time.
+
+use std::sync::Arc;
+
+use domain::body::TurnBody;
+use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
+use domain::time::later;
+use domain::transcript::{
+    AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, Transcript, UserEntry, UserMark,
+    assistant_line, header_line, tool_result_line, user_line,
+};
+use protocol::journal::{Accepted, Commit, Line};
+use supervision::ports::Ids;
+
+use crate::turn::{Batch, Record};
+
+/// Where the next line goes.
+#[derive(Debug)]
+pub struct Ledger {
+    /// The transcript.
+    pub session: SessionId,
+    /// Ownership.
+    pub epoch: Epoch,
+    /// Number of the next commit.
+    pub next_commit: u64,
+    parent: Option<Arc<str>>,
+    last_ms: u64,
+    has_header: bool,
+}
+
+/// Whose lines they are, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    /// Session.
+    pub key: &'a SessionKey,
+    /// The workspace, for the header.
+    pub cwd: &'a str,
+    /// The message that is being answered.
+    pub said: Option<(&'a Accepted, &'a TurnBody)>,
+    /// Milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Behind what `transcript` holds.
+    pub fn new(session: SessionId, epoch: Epoch, next_commit: u64, transcript: &Transcript) -> Self {
+        let mut ledger = Self { session, epoch, next_commit, parent: None, last_ms: 0, has_header: false };
+        ledger.follow(transcript);
+        ledger
+    }
+
+    /// Goes on behind what `transcript` holds.
+    pub fn follow(&mut self, transcript: &Transcript) {
+        self.parent = transcript.append_parent().cloned();
+        self.last_ms = self.last_ms.max(transcript.last_ms());
+        self.has_header = transcript.header.is_some() || !transcript.entries().is_empty();
+    }
+
+    /// Makes a commit of a batch, and the entries that its lines stand for.
+    pub fn enter(&mut self, batch: Batch, setting: &Setting<'_>, ids: &dyn Ids) -> (Commit, Vec<Entry>) {
+        let mut lines = Vec::with_capacity(batch.records.len() + 1);
+        let mut entries = Vec::with_capacity(batch.records.len());
+        if !self.has_header && !batch.records.is_empty() {
+            self.has_header = true;
+            self.last_ms = later(self.last_ms, setting.wall_ms);
+            let header =
+                HeaderFields { session: self.session, key: setting.key, timestamp_ms: self.last_ms, cwd: setting.cwd };
+            lines.push(Line { id: "".into(), text: header_line(&header).into() });
+        }
+        for record in batch.records {
+            let Some(kind) = kind_of(record, &batch.turn, setting) else { continue };
+            let head = self.head(setting.wall_ms, ids);
+            let text = match &kind {
+                EntryKind::User(user) => user_line(&head, user),
+                EntryKind::Assistant(assistant) => assistant_line(&head, assistant),
+                EntryKind::ToolResult(result) => tool_result_line(&head, result),
+                EntryKind::Shown(_)
+                | EntryKind::Compaction { .. }
+                | EntryKind::BranchSummary(_)
+                | EntryKind::Reset { .. }
+                | EntryKind::Silent
+                | EntryKind::Leaf { .. }
+                | EntryKind::Opaque { .. } => continue,
+            };
+            lines.push(Line { id: head.id.clone(), text: text.into() });
+            entries.push(Entry::new(head, kind));
+        }
+        let number = self.next_commit;
+        self.next_commit += 1;
+        let commit = Commit {
+            key: setting.key.clone(),
+            session: self.session,
+            epoch: self.epoch,
+            number,
+            lines,
+            tools_started: batch.tools_started,
+            ended: batch.ended,
+            started: batch.started,
+            interrupted: batch.interrupted,
+            closes_session: batch.closes_session,
+        };
+        (commit, entries)
+    }
+
+    fn head(&mut self, wall_ms: u64, ids: &dyn Ids) -> Head {
+        let id: Arc<str> = EntryId(ids.random()).to_string().into();
+        self.last_ms = later(self.last_ms, wall_ms);
+        let parent = self.parent.replace(Arc::clone(&id));
+        Head { id, parent, timestamp_ms: self.last_ms }
+    }
+}
+
+fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting<'_>) -> Option<EntryKind> {
+    Some(match record {
+        Record::User => {
+            let (accepted, body) = setting.said?;
+            let idempotency_key = format!("{}:{}", accepted.source, accepted.message_id).into();
+            let mark = UserMark { turn: accepted.turn, idempotency_key, body_hash: accepted.body_hash };
+            EntryKind::User(UserEntry { content: body.content.clone(), mark: Some(mark) })
+        }
+        Record::Assistant(message, end) => EntryKind::Assistant(Box::new(AssistantEntry {
+            message: *message,
+            turn: *turn,
+            end,
+            transcript_only: false,
+        })),
+        Record::Tool(result) => EntryKind::ToolResult(ToolResultEntry { result, turn: *turn }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::chat::Content;
+    use domain::ids::{MessageId, Seq, Source, TurnId};
+    use domain::transcript::read_lines;
+    use protocol::turn::Route;
+    use supervision::memory::SeededIds;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::repair::text_of;
+
+    #[test]
+    fn lines_are_chained_dated_and_headed_once() {
+        let key = SessionKey::new("api:1").unwrap();
+        let turn = TurnId(Uuid::from_u128(9));
+        let accepted = Accepted {
+            turn,
+            seq: Seq(1),
+            source: Source::new("ws").unwrap(),
+            message_id: MessageId::new("m1").unwrap(),
+            body_hash: 77,
+            route: Route::Live,
+            body: [].into(),
+            accepted_ms: 0,
+            retry_of: None,
+        };
+        let body = TurnBody { content: vec![Content::text("hi")], ..TurnBody::text("") };
+        let ids = SeededIds::new(1);
+        let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(4), 12, &Transcript::default());
+        let mut file = Vec::new();
+        for (number, wall_ms) in [(12, 1000), (13, 500), (14, 2000)] {
+            let batch = Batch { turn: Some(turn), records: vec![Record::User], ..Batch::default() };
+            let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), wall_ms };
+            let (commit, entries) = ledger.enter(batch, &setting, &ids);
+            assert_eq!((commit.number, commit.epoch, entries.len()), (number, Epoch(4), 1));
+            file.extend(text_of(&commit.lines));
+        }
+        let transcript = read_lines(&file);
+        assert_eq!(transcript.problems_total, 0);
+        assert_eq!(transcript.header.as_ref().unwrap().session_key.as_deref(), Some("api:1"));
+        let path = transcript.path_to_leaf();
+        assert_eq!(path.iter().map(|entry| entry.timestamp_ms).collect::<Vec<_>>(), [1000, 1000, 2000]);
+        assert!(path.iter().all(|entry| entry.turn() == Some(turn)));
+        let EntryKind::User(user) = &path[0].kind else { panic!("a user entry was written") };
+        assert_eq!(&*user.mark.as_ref().unwrap().idempotency_key, "ws:m1");
+    }
+}

@@ -1,0 +1,119 @@
+//! What all sessions of a process share, and who their neighbours are.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use actix::Recipient;
+use domain::ids::SessionKey;
+use domain::request::ToolSpec;
+use domain::stem::stem;
+use protocol::journal::Journal;
+use protocol::metrics::Metrics;
+use protocol::supervision::SupervisionLog;
+use protocol::turn::TurnEvents;
+use protocol::{provider, tools};
+use supervision::ports::Ports;
+
+use crate::system::SystemPrompt;
+use crate::turn::Rules;
+
+/// How sessions behave.
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// Where transcripts lie.
+    pub sessions_dir: PathBuf,
+    /// The workspace, with the files of the system prompt.
+    pub workspace: PathBuf,
+    /// Model name, as the provider knows it.
+    pub model: Arc<str>,
+    /// Provider name as configured.
+    pub provider: Arc<str>,
+    /// Upper bound of an answer, in tokens.
+    pub max_tokens: u32,
+    /// Sampling temperature.
+    pub temperature: f32,
+    /// The model's window.
+    pub context_window_tokens: u64,
+    /// Rounds with tools; one more follows without.
+    pub max_tool_iterations: u32,
+    /// Characters of one tool result.
+    pub max_tool_result_chars: usize,
+    /// Crashes after which a turn is given up.
+    pub poison_attempts: u32,
+    /// Process deaths after which a turn is given up.
+    pub process_deaths: u32,
+    /// How long an idle session keeps its conversation in memory.
+    pub context_idle: Duration,
+    /// How many bytes of transcripts all sessions together keep in memory while idle.
+    pub context_cache_bytes: u64,
+    /// Time without progress after which a turn is cancelled.
+    pub stall: Duration,
+}
+
+/// One per process.
+pub struct Shared {
+    pub(crate) ports: Ports,
+    pub(crate) log: Arc<dyn SupervisionLog>,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) events: Arc<dyn TurnEvents>,
+    pub(crate) metrics: Metrics,
+    pub(crate) tools: Arc<[ToolSpec]>,
+    pub(crate) config: SessionConfig,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) system: SystemPrompt,
+    /// Bytes of transcripts in memory.
+    pub(crate) cached: AtomicU64,
+}
+
+/// The front ends on the session's own arbiter.
+#[derive(Clone)]
+pub struct Neighbours {
+    /// Grants the right to call the model.
+    pub permits: Recipient<provider::AskPermit>,
+    /// Calls the model.
+    pub model: Recipient<provider::Complete>,
+    /// Runs tools.
+    pub tools: Recipient<tools::RunTool>,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Brings together what sessions need.
+    pub fn new(
+        ports: Ports,
+        log: Arc<dyn SupervisionLog>,
+        journal: Arc<dyn Journal>,
+        events: Arc<dyn TurnEvents>,
+        metrics: Metrics,
+        tools: Arc<[ToolSpec]>,
+        config: SessionConfig,
+    ) -> Arc<Self> {
+        let rules = Arc::new(Rules {
+            max_tool_iterations: config.max_tool_iterations,
+            max_tool_result_chars: config.max_tool_result_chars,
+            poison_attempts: config.poison_attempts,
+            process_deaths: config.process_deaths,
+            stall: config.stall,
+            tools: Arc::clone(&tools),
+            provider: Arc::clone(&config.provider),
+            model: Arc::clone(&config.model),
+        });
+        let system = SystemPrompt::new(&config.workspace, Arc::clone(&tools));
+        let cached = AtomicU64::new(0);
+        Arc::new(Self { ports, log, journal, events, metrics, tools, config, rules, system, cached })
+    }
+
+    /// Where the transcript of `key` lies.
+    pub(crate) fn file_of(&self, key: &SessionKey) -> PathBuf {
+        self.config.sessions_dir.join(format!("{}.jsonl", stem(key)))
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
