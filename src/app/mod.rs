@@ -100,18 +100,18 @@ impl App {
         });
         let journal = open_journal(&loaded, &ports, &metrics, &log, &registry, &transcripts, real.is_some())?;
         registry.attach_journal(journal.clone());
-        let shared = Shared {
-            ports: ports.clone(),
-            log: log.clone(),
-            journal: journal.clone(),
-            events: hub.clone(),
-            metrics: metrics.clone(),
-            tools: catalog.specs(),
-            config: session_config(&loaded, &model, &ports)?,
-        };
+        let shared = Shared::new(
+            ports.clone(),
+            log.clone(),
+            journal.clone(),
+            hub.clone(),
+            metrics.clone(),
+            catalog.specs(),
+            session_config(&loaded, &model, &ports)?,
+        );
         let provider = provider::Shared::new(model.settings, metrics.clone(), ports.clock.clone())
             .map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
-        children.attach(Arc::new(shared), &provider, &catalog);
+        children.attach(shared, &provider, &catalog);
         let phase = Arc::new(Phase::default());
         if purpose != Purpose::AtRest {
             actix_rt::spawn(recover(registry.clone(), phase.clone()));
