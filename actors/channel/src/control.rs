@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn answers_are_sentences() {
-        let stopped = |cancelled, dropped, waiting| {
+        let stopped = |cancelled: bool, dropped, waiting| {
             let cancelled = cancelled.then(|| "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap());
             stopped_text(&Stopped { cancelled, dropped, waiting })
         };

@@ -160,7 +160,16 @@ impl Doors {
     pub(crate) fn submit(&self, submission: Submission) -> oneshot::Receiver<Enqueued> {
         let Submission { key, turn, source, message_id, route, body } = submission;
         let body_hash = body_hash(&body);
-        self.journal.enqueue(Enqueue { key, turn, source, message_id, route, body: body.into(), body_hash, retry_of: None })
+        self.journal.enqueue(Enqueue {
+            key,
+            turn,
+            source,
+            message_id,
+            route,
+            body: body.into(),
+            body_hash,
+            retry_of: None,
+        })
     }
 
     /// Waits for the journal's verdict, and counts it. `None` stands for a journal that is gone.

@@ -23,9 +23,11 @@ pub mod doors;
 pub mod gateway;
 mod http;
 pub mod hub;
+mod json;
 pub mod openai_api;
 mod outcome;
 pub mod websocket;
 
+pub use auth::Secret;
 pub use doors::{Doors, Phase};
 pub use hub::Hub;

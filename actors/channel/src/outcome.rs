@@ -70,7 +70,9 @@ impl Refusal {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Conflict => "message_id_conflict",
-            Self::SessionFull { .. } | Self::ProcessFull { .. } | Self::Disk { .. } | Self::Quarantined { .. } => "busy",
+            Self::SessionFull { .. } | Self::ProcessFull { .. } | Self::Disk { .. } | Self::Quarantined { .. } => {
+                "busy"
+            }
             Self::Draining => "draining",
         }
     }

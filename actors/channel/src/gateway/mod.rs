@@ -3,6 +3,8 @@
 //! `/health` answers as long as the process runs its event loop and touches nothing else. The administration asks for
 //! the bearer token of `run/gateway.json` always, and for a `Host` that is this machine.
 
+mod admin;
+mod message;
 mod serve;
 
 use std::io;

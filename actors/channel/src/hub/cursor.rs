@@ -52,9 +52,15 @@ mod tests {
     fn cursors_print_and_parse() {
         let text = "01890a5d-ac96-774b-bcce-b302099a8057.2.17";
         assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
-        for bad in ["", "x", "1.2.3", "01890a5d-ac96-774b-bcce-b302099a8057.2", "01890a5d-ac96-774b-bcce-b302099a8057.2.1.1",
-            "01890a5d-ac96-774b-bcce-b302099a8057.-1.1", "01890a5d-ac96-774b-bcce-b302099a8057.1.x"]
-        {
+        for bad in [
+            "",
+            "x",
+            "1.2.3",
+            "01890a5d-ac96-774b-bcce-b302099a8057.2",
+            "01890a5d-ac96-774b-bcce-b302099a8057.2.1.1",
+            "01890a5d-ac96-774b-bcce-b302099a8057.-1.1",
+            "01890a5d-ac96-774b-bcce-b302099a8057.1.x",
+        ] {
             assert_eq!(bad.parse::<Cursor>(), Err(BadCursor), "{bad}");
         }
     }

@@ -182,9 +182,11 @@ impl TurnEvents for Hub {
     fn emit(&self, event: TurnEvent) {
         let finished = matches!(event.what, TurnProgress::Finished(_));
         let keep = if event.key.as_str().starts_with(CHAT_PREFIX) { Keep::Yes } else { Keep::No };
-        let Some(mut session) = self.sessions.get_mut(&event.key).or_else(|| {
-            (keep == Keep::Yes && !finished).then(|| self.sessions.entry(event.key.clone()).or_default())
-        }) else {
+        let Some(mut session) = self
+            .sessions
+            .get_mut(&event.key)
+            .or_else(|| (keep == Keep::Yes && !finished).then(|| self.sessions.entry(event.key.clone()).or_default()))
+        else {
             return;
         };
         let Session { watchers, turns } = &mut *session;

@@ -187,15 +187,19 @@ mod tests {
     use super::*;
 
     fn text(replay: &Replay) -> String {
-        replay.events.iter().filter_map(|again| match &again.what {
-            TurnProgress::Delta(text) => Some(text.as_str()),
-            TurnProgress::Started
-            | TurnProgress::Reasoning(_)
-            | TurnProgress::StreamEnd { .. }
-            | TurnProgress::ToolStarted { .. }
-            | TurnProgress::ToolEnded { .. }
-            | TurnProgress::Finished(_) => None,
-        }).collect()
+        replay
+            .events
+            .iter()
+            .filter_map(|again| match &again.what {
+                TurnProgress::Delta(text) => Some(text.as_str()),
+                TurnProgress::Started
+                | TurnProgress::Reasoning(_)
+                | TurnProgress::StreamEnd { .. }
+                | TurnProgress::ToolStarted { .. }
+                | TurnProgress::ToolEnded { .. }
+                | TurnProgress::Finished(_) => None,
+            })
+            .collect()
     }
 
     proptest! {

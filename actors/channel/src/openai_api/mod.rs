@@ -10,7 +10,12 @@
 //!
 //! [`request`] reads, [`response`] and [`follow`] write, all pure; [`serve`] is the shell.
 
+pub(crate) mod chat;
+pub(crate) mod follow;
+pub(crate) mod request;
+pub(crate) mod response;
 mod serve;
+pub(crate) mod stream;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,12 +15,16 @@
 //!
 //! [`frames`] reads and [`shows`] writes frames, both pure; [`connection`] reads a socket, [`writer`] fills it.
 
+pub(crate) mod connection;
+pub(crate) mod frames;
 mod serve;
+pub(crate) mod shows;
 mod tokens;
+pub(crate) mod writer;
 
 use std::time::Duration;
 
-pub use crate::auth::Secret;
+use crate::auth::Secret;
 pub use serve::serve;
 
 /// What the door is told by the configuration.

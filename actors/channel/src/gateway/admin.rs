@@ -1,0 +1,275 @@
+//! The administration. Lists are `{"items":[..],"next":cursor|null}`, errors `{"error":{"code","message"}}`; the command
+//! line prints these bodies as they are.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Response};
+use domain::ids::SessionKey;
+use futures::stream;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use supervision::ports::offload;
+
+use super::serve::Gateway;
+use crate::control::{self, Asked};
+use crate::doors::PhaseWord;
+use crate::http;
+
+/// Items of one page.
+const PAGE_MAX: usize = 1000;
+
+/// Lines of the log that are read at once.
+const LOG_LINES_MAX: usize = 1000;
+
+/// How often a followed log is looked at.
+const LOG_POLL: Duration = Duration::from_millis(250);
+
+/// An error, as all of them look.
+pub(super) fn error(status: u16, code: &str, message: &str) -> Response<Body> {
+    http::json(status, json!({"error": {"code": code, "message": message}}).to_string())
+}
+
+fn ok(body: &Value) -> Response<Body> {
+    http::json(200, body.to_string())
+}
+
+fn failed(what: &str, cause: &io::Error) -> Response<Body> {
+    tracing::warn!(%cause, "{what} could not be read");
+    error(500, "unreadable", &format!("{what} cannot be read: {cause}"))
+}
+
+/// The key in the path.
+pub(super) fn key_of(path: Result<Path<String>, PathRejection>) -> Result<SessionKey, BadKey> {
+    let Path(text) = path.map_err(|_| BadKey("the session key is not UTF-8".to_owned()))?;
+    SessionKey::new(&text).map_err(|why| BadKey(why.to_string()))
+}
+
+/// A path that names no session key.
+pub(super) struct BadKey(String);
+
+impl BadKey {
+    pub(super) fn response(&self) -> Response<Body> {
+        error(400, "bad_key", &self.0)
+    }
+}
+
+/// Runs something that reads files on the blocking pool.
+async fn blocking<T: Send + 'static>(
+    gateway: &Gateway,
+    job: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    offload(&*gateway.doors.ports.offload, job).await.unwrap_or_else(|_| Err(io::Error::other("the reader failed")))
+}
+
+pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
+    let doors = &gateway.doors;
+    let phase = match doors.phase.get() {
+        PhaseWord::Recovering => "recovering",
+        PhaseWord::Serving => "serving",
+        PhaseWord::Draining => "draining",
+    };
+    let up = doors.ports.clock.mono().saturating_sub(gateway.begun);
+    ok(&json!({
+        "version": gateway.config.version,
+        "phase": phase,
+        "not_ready": gateway.reasons(),
+        "uptime_ms": u64::try_from(up.as_millis()).unwrap_or(u64::MAX),
+        "sessions_live": doors.sessions.live(),
+        "turns_running": doors.metrics.turns_running.get(),
+        "journal": doors.journal.status(),
+    }))
+}
+
+pub(super) async fn tree(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
+    match serde_json::to_string(&gateway.doors.sessions.tree()) {
+        Ok(tree) => http::json(200, tree),
+        Err(_) => error(500, "internal", "the tree cannot be printed"),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Page {
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+pub(super) async fn sessions(
+    State(gateway): State<Arc<Gateway>>,
+    page: Result<Query<Page>, QueryRejection>,
+) -> Response<Body> {
+    let Ok(Query(Page { cursor, limit })) = page else {
+        return error(400, "bad_query", "the query is cursor=<key>&limit=<number>");
+    };
+    let transcripts = Arc::clone(&gateway.config.transcripts);
+    let mut items = match blocking(&gateway, move || transcripts.list()).await {
+        Ok(items) => items,
+        Err(cause) => return failed("the sessions", &cause),
+    };
+    items.sort_by(|a, b| a.key.cmp(&b.key));
+    if let Some(cursor) = cursor {
+        items.retain(|item| item.key.as_str() > cursor.as_str());
+    }
+    let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
+    let next = (items.len() > limit).then(|| items.get(limit - 1).map(|last| last.key.clone())).flatten();
+    items.truncate(limit);
+    ok(&json!({"items": items, "next": next}))
+}
+
+pub(super) async fn session(
+    State(gateway): State<Arc<Gateway>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Response<Body> {
+    let key = match key_of(path) {
+        Ok(key) => key,
+        Err(bad) => return bad.response(),
+    };
+    let (transcripts, wanted) = (Arc::clone(&gateway.config.transcripts), key.clone());
+    let lines = blocking(&gateway, move || transcripts.read(&wanted)).await;
+    let status = match control::status(&gateway.doors, &key).await {
+        Asked::Answer(status) => json!(status),
+        Asked::Asleep | Asked::Silent => Value::Null,
+    };
+    match lines {
+        Ok(None) if status.is_null() => error(404, "not_found", "there is no such session"),
+        Ok(lines) => {
+            let lines = lines.unwrap_or_default().into_iter();
+            // A damaged line is shown as the text it is.
+            let entries: Vec<Box<RawValue>> = lines
+                .filter_map(|line| {
+                    RawValue::from_string(line.clone()).or_else(|_| serde_json::value::to_raw_value(&line)).ok()
+                })
+                .collect();
+            let body = Session { key: &key, status, entries };
+            http::json(200, serde_json::to_string(&body).unwrap_or_default())
+        }
+        Err(cause) => failed("the transcript", &cause),
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Session<'a> {
+    key: &'a SessionKey,
+    status: Value,
+    entries: Vec<Box<RawValue>>,
+}
+
+pub(super) async fn stop(
+    State(gateway): State<Arc<Gateway>>,
+    path: Result<Path<String>, PathRejection>,
+    Query(query): Query<StopQuery>,
+) -> Response<Body> {
+    let key = match key_of(path) {
+        Ok(key) => key,
+        Err(bad) => return bad.response(),
+    };
+    match control::stop(&gateway.doors, &key, query.all).await {
+        Asked::Answer(stopped) => ok(&json!(stopped)),
+        Asked::Asleep => ok(&json!({"cancelled": null, "dropped": 0, "waiting": 0})),
+        Asked::Silent => error(504, "timeout", "the session does not answer"),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct StopQuery {
+    #[serde(default)]
+    all: bool,
+}
+
+pub(super) async fn release(
+    State(gateway): State<Arc<Gateway>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Response<Body> {
+    match key_of(path) {
+        Ok(key) if gateway.doors.sessions.release(&key) => ok(&json!({"released": true})),
+        Ok(_) => error(404, "not_quarantined", "this session is not quarantined"),
+        Err(bad) => bad.response(),
+    }
+}
+
+pub(super) async fn dead_letters(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
+    match gateway.doors.journal.dead_letters().await {
+        Ok(items) => ok(&json!({"items": items, "next": null})),
+        Err(_) => error(503, "draining", "the journal is closed"),
+    }
+}
+
+pub(super) async fn drain(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
+    gateway.doors.phase.set(PhaseWord::Draining);
+    gateway.doors.journal.drain();
+    gateway.config.stop.cancel();
+    ok(&json!({"draining": true}))
+}
+
+#[derive(Debug, Deserialize)]
+struct BackupBody {
+    dir: PathBuf,
+}
+
+pub(super) async fn backup(State(gateway): State<Arc<Gateway>>, body: Bytes) -> Response<Body> {
+    let Ok(BackupBody { dir }) = serde_json::from_slice(&body) else {
+        return error(400, "bad_body", "the body is {\"dir\": \"<absolute path>\"}");
+    };
+    if !dir.is_absolute() {
+        return error(400, "bad_body", "\"dir\" must be an absolute path");
+    }
+    match gateway.doors.journal.backup(dir).await {
+        Ok(Ok(bytes)) => ok(&json!({"bytes": bytes})),
+        Ok(Err(why)) => error(500, "backup_failed", &why.to_string()),
+        Err(_) => error(503, "draining", "the journal is closed"),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LogQuery {
+    after: Option<String>,
+    #[serde(default)]
+    follow: bool,
+}
+
+pub(super) async fn logs(
+    State(gateway): State<Arc<Gateway>>,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Response<Body> {
+    let Ok(Query(LogQuery { after, follow })) = query else {
+        return error(400, "bad_query", "the query is after=<event id>&follow=true|false");
+    };
+    let lines = stream::unfold(Some((gateway, after)), move |place| async move {
+        let (gateway, mut after) = place?;
+        loop {
+            let (reader, from) = (Arc::clone(&gateway.config.log_reader), after.clone());
+            let read = match blocking(&gateway, move || reader.read(from.as_deref(), LOG_LINES_MAX)).await {
+                Ok(read) => read,
+                Err(cause) => return Some((Err(cause), None)),
+            };
+            if let Some((last, _)) = read.last() {
+                after = Some(last.clone());
+                let text: String = read.into_iter().flat_map(|(_, line)| [line, "\n".to_owned()]).collect();
+                return Some((Ok(text), Some((gateway, after))));
+            }
+            if !follow {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                () = gateway.stopping.cancelled() => return None,
+                () = tokio::time::sleep(LOG_POLL) => {}
+            }
+        }
+    });
+    ndjson(Body::from_stream(lines))
+}
+
+/// A stream of JSON lines.
+pub(super) fn ndjson(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    response
+}

@@ -1,0 +1,95 @@
+//! Small JSON, written field by field: frames and chunks are short and many. Pure.
+
+use std::fmt::Display;
+use std::io::Write as _;
+
+use domain::chat::Usage;
+use protocol::turn::TurnResult;
+
+/// A JSON object under construction.
+pub(crate) struct Json(Vec<u8>);
+
+impl Json {
+    /// A frame of this name.
+    pub(crate) fn event(name: &'static str) -> Self {
+        Self::open("event", name)
+    }
+
+    /// An object whose first field is a literal.
+    pub(crate) fn open(field: &'static str, value: &'static str) -> Self {
+        let mut bytes = Vec::with_capacity(192);
+        bytes.extend_from_slice(b"{\"");
+        bytes.extend_from_slice(field.as_bytes());
+        bytes.extend_from_slice(b"\":\"");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.push(b'"');
+        Self(bytes)
+    }
+
+    fn name(&mut self, name: &'static str) {
+        self.0.extend_from_slice(b",\"");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+    }
+
+    /// Adds a string.
+    pub(crate) fn text(mut self, name: &'static str, value: &str) -> Self {
+        self.name(name);
+        serde_json::to_writer(&mut self.0, value).expect("a string always serialises into memory");
+        self
+    }
+
+    /// Adds a string if there is one.
+    pub(crate) fn maybe(self, name: &'static str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.text(name, value),
+            None => self,
+        }
+    }
+
+    /// Adds something whose display is plain ASCII without quotes, as a string.
+    pub(crate) fn plain(mut self, name: &'static str, value: impl Display) -> Self {
+        self.name(name);
+        write!(self.0, "\"{value}\"").expect("writing into memory cannot fail");
+        self
+    }
+
+    /// Adds a number, a boolean, or JSON made elsewhere.
+    pub(crate) fn raw(mut self, name: &'static str, value: impl Display) -> Self {
+        self.name(name);
+        write!(self.0, "{value}").expect("writing into memory cannot fail");
+        self
+    }
+
+    /// The text.
+    pub(crate) fn done(mut self) -> String {
+        self.0.push(b'}');
+        String::from_utf8(self.0).expect("built from strings only")
+    }
+}
+
+/// One JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string always serialises into memory")
+}
+
+/// The word for a verdict.
+pub(crate) fn result_word(result: TurnResult) -> &'static str {
+    match result {
+        TurnResult::Done => "done",
+        TurnResult::Failed => "failed",
+        TurnResult::DeadLettered => "dead_lettered",
+        TurnResult::Cancelled => "cancelled",
+    }
+}
+
+/// Token counts as clients know them.
+pub(crate) fn usage_json(usage: Usage) -> String {
+    format!(
+        r#"{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"cached_tokens":{}}}"#,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.input_tokens.saturating_add(usage.output_tokens),
+        usage.cached_tokens
+    )
+}

@@ -1,0 +1,126 @@
+//! An answer as an event stream, written while the turn runs.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Response};
+use bytes::Bytes;
+use domain::ids::TurnId;
+use futures::stream;
+use protocol::turn::{Finished, TurnProgress};
+
+use super::ApiConfig;
+use super::chat::{Admitted, Guard};
+use super::follow::Follow;
+use super::response::{ApiError, Chunks, TURN_HEADER, turn_value};
+use crate::doors::Doors;
+use crate::hub::outlet::{Out, Outlet};
+
+/// A comment is sent when nothing was for this long, so that nobody between here and the client gives up.
+const QUIET_MAX: Duration = Duration::from_secs(15);
+
+struct Stream {
+    turn: TurnId,
+    chunks: Chunks,
+    follow: Follow,
+    outlet: Arc<Outlet<Infallible>>,
+    guard: Guard,
+    begun: bool,
+    over: bool,
+    past: Option<Arc<Finished>>,
+}
+
+/// Starts the answer.
+pub(crate) fn respond(
+    doors: &Doors,
+    config: &ApiConfig,
+    admitted: Admitted,
+    outlet: Arc<Outlet<Infallible>>,
+    include_usage: bool,
+) -> Response<Body> {
+    let Admitted { turn, past, guard } = admitted;
+    let chunks = Chunks::new(turn, doors.ports.clock.wall_ms() / 1000, &config.model, include_usage);
+    let begin = Stream { turn, chunks, follow: Follow::new(), outlet, guard, begun: false, over: false, past };
+    let body = stream::unfold(begin, |mut stream| async {
+        let piece = stream.next().await?;
+        Some((piece, stream))
+    });
+    let mut response = Response::new(Body::from_stream(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(TURN_HEADER, turn_value(turn));
+    response
+}
+
+impl Stream {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if self.over {
+            return None;
+        }
+        let mut out = String::new();
+        if !self.begun {
+            self.begun = true;
+            self.chunks.role(&mut out);
+            if let Some(finished) = self.past.take() {
+                self.chunks.text(&mut out, if is_answer(self.turn, &finished) { &finished.text } else { "" });
+                self.end(&finished, &mut out);
+            }
+            return Some(Ok(out.into()));
+        }
+        let batch = tokio::select! {
+            biased;
+            () = self.outlet.too_slow() => {
+                self.over = true;
+                return Some(Err(io::Error::other("the client reads too slowly")));
+            }
+            batch = self.outlet.take() => batch,
+            () = tokio::time::sleep(QUIET_MAX) => VecDeque::new(),
+        };
+        for item in batch {
+            match item {
+                Out::Shown(shown) => match &shown.event.what {
+                    TurnProgress::Finished(finished) => {
+                        if is_answer(self.turn, finished) {
+                            let rest = self.follow.see(&shown);
+                            self.chunks.text(&mut out, &rest);
+                        }
+                        self.end(finished, &mut out);
+                    }
+                    TurnProgress::Started
+                    | TurnProgress::Delta(_)
+                    | TurnProgress::Reasoning(_)
+                    | TurnProgress::StreamEnd { .. }
+                    | TurnProgress::ToolStarted { .. }
+                    | TurnProgress::ToolEnded { .. } => {
+                        let more = self.follow.see(&shown);
+                        self.chunks.text(&mut out, &more);
+                    }
+                },
+                Out::Note(never) => match never {},
+            }
+        }
+        if out.is_empty() {
+            out.push_str(": running\n\n");
+        }
+        Some(Ok(out.into()))
+    }
+
+    fn end(&mut self, finished: &Finished, out: &mut String) {
+        self.over = true;
+        self.guard.done();
+        match ApiError::of_turn(self.turn, finished) {
+            Some(error) => Chunks::error(out, &error),
+            None => self.chunks.end(out, finished),
+        }
+    }
+}
+
+fn is_answer(turn: TurnId, finished: &Finished) -> bool {
+    ApiError::of_turn(turn, finished).is_none()
+}

@@ -1,0 +1,361 @@
+//! The reading half of one connection: frames in, messages to the journal, verdicts to the writer.
+//!
+//! Messages are handed over in the order they came and their verdicts are awaited side by side, so one chat never waits
+//! for another's disk sync.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::{Message as WsMessage, WebSocket};
+use domain::ids::{MessageId, SessionKey, TurnId};
+use futures::StreamExt;
+use futures::stream::{FuturesUnordered, SplitStream};
+use protocol::journal::{AcceptedState, DuplicateState, Enqueued};
+use protocol::turn::Route;
+use tokio::sync::oneshot;
+use tokio_tungstenite::tungstenite;
+use tokio_util::sync::CancellationToken;
+
+use super::frames::{self, Incoming, Message, Refused};
+use super::shows;
+use super::writer::Note;
+use crate::control::Control;
+use crate::doors::{Door, Doors, Submission, source, text_body};
+use crate::hub::cursor::Cursor;
+use crate::hub::outlet::Outlet;
+use crate::hub::{CHAT_PREFIX, Sink, Watch};
+use crate::json::Json;
+use crate::outcome::{Past, Refusal, Verdict, read_turn};
+
+/// Messages of one connection whose verdict has not come; above it the socket is not read.
+const PENDING_MAX: usize = 1024;
+
+/// Chats of one connection.
+const CHATS_MAX: usize = 65_536;
+
+/// When to try again when the process has no room for another frame.
+const FRAME_RETRY_MS: u64 = 1000;
+
+/// The reading half.
+pub(crate) struct Reader {
+    pub(crate) doors: Doors,
+    pub(crate) outlet: Arc<Outlet<Note>>,
+    pub(crate) default_chat: String,
+    pub(crate) ping_interval: Duration,
+    pub(crate) ping_timeout: Duration,
+    pub(crate) gone: CancellationToken,
+    chats: HashMap<String, Watch>,
+}
+
+type Pending = FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>;
+
+/// A message on its way through the journal.
+struct Asked {
+    doors: Doors,
+    outlet: Arc<Outlet<Note>>,
+    chat_id: String,
+    key: SessionKey,
+    turn: TurnId,
+    message_id: Option<MessageId>,
+    client_turn_id: Option<Arc<str>>,
+    webui: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        doors: Doors,
+        outlet: Arc<Outlet<Note>>,
+        default_chat: String,
+        ping: (Duration, Duration),
+        gone: CancellationToken,
+    ) -> Self {
+        let (ping_interval, ping_timeout) = ping;
+        Self { doors, outlet, default_chat, ping_interval, ping_timeout, gone, chats: HashMap::new() }
+    }
+
+    /// Reads until the connection ends.
+    pub(crate) async fn run(mut self, client_id: &str, mut socket: SplitStream<WebSocket>) {
+        let ready = Json::event("ready").text("chat_id", &self.default_chat).text("client_id", client_id);
+        self.frame(ready.done());
+        let default_chat = self.default_chat.clone();
+        if let Ok(key) = self.place_for(&default_chat) {
+            self.attach(&default_chat, &key, None);
+        }
+        let mut pending = Pending::new();
+        let mut ping = tokio::time::interval(self.ping_interval);
+        ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        ping.reset();
+        let mut heard = self.doors.ports.clock.mono();
+        let mut reading = true;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.gone.cancelled() => return,
+                Some(()) = pending.next(), if !pending.is_empty() => {}
+                _ = ping.tick() => {
+                    let silent = self.doors.ports.clock.mono().saturating_sub(heard);
+                    if silent > self.ping_interval + self.ping_timeout {
+                        self.close(1011, "no answer to a ping");
+                    } else {
+                        self.outlet.note(Note::Ping, 0);
+                    }
+                }
+                frame = socket.next(), if reading && pending.len() < PENDING_MAX => {
+                    heard = self.doors.ports.clock.mono();
+                    match frame {
+                        Some(Ok(WsMessage::Text(text))) => self.text(&text, &pending),
+                        Some(Ok(WsMessage::Binary(_))) => {
+                            self.refuse(Refused::bad_frame("binary frames are not understood; send JSON as text"));
+                        }
+                        Some(Ok(WsMessage::Ping(_) | WsMessage::Pong(_))) => {}
+                        Some(Err(error)) => match close_code(&error) {
+                            Some((code, reason)) => {
+                                reading = false;
+                                self.close(code, reason);
+                            }
+                            None => break,
+                        },
+                        Some(Ok(WsMessage::Close(_))) | None => break,
+                    }
+                }
+            }
+        }
+        self.gone.cancel();
+    }
+
+    fn text(&mut self, text: &str, pending: &Pending) {
+        match frames::parse(text) {
+            Ok(Incoming::NewChat) => {
+                let chat_id = self.doors.ports.ids.uuid_v7().to_string();
+                self.attach_and_say(&chat_id, None, pending);
+            }
+            Ok(Incoming::Attach { chat_id, after }) => self.attach_and_say(&chat_id, after, pending),
+            Ok(Incoming::Message(message)) => self.message(message, pending),
+            Err(refused) => self.refuse(refused),
+        }
+    }
+
+    fn attach_and_say(&mut self, chat_id: &str, after: Option<Cursor>, pending: &Pending) {
+        let key = match self.place_for(chat_id) {
+            Ok(key) => key,
+            Err(refusal) => return self.refuse_message(chat_id, refusal),
+        };
+        // What is replayed must come after this frame.
+        self.frame(Json::event("attached").text("chat_id", chat_id).done());
+        let (running, followed) = self.attach(chat_id, &key, after);
+        if let Some(turn) = running {
+            let json = Json::event("goal_status").text("chat_id", chat_id).plain("turn_id", turn);
+            self.frame(json.text("status", "running").done());
+        }
+        let Some(cursor) = after.filter(|_| !followed) else { return };
+        let (doors, outlet, chat_id) = (self.doors.clone(), Arc::clone(&self.outlet), chat_id.to_owned());
+        pending.push(Box::pin(async move {
+            if let Past::Ended(finished) = read_turn(&doors, &key, cursor.turn).await {
+                for text in shows::past(&chat_id, cursor.turn, &finished, None) {
+                    push_frame(&outlet, text);
+                }
+            }
+        }));
+    }
+
+    /// The key of a chat, if this connection may have one more.
+    fn place_for(&self, chat_id: &str) -> Result<SessionKey, Refusal> {
+        if self.chats.len() >= CHATS_MAX && !self.chats.contains_key(chat_id) {
+            return Err(Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS });
+        }
+        Ok(SessionKey::new(&format!("{CHAT_PREFIX}{chat_id}"))
+            .expect("a chat id is short and has no control characters"))
+    }
+
+    /// Follows a chat; says which turn runs, and whether the cursor's one is followed.
+    fn attach(&mut self, chat_id: &str, key: &SessionKey, after: Option<Cursor>) -> (Option<TurnId>, bool) {
+        // Leaving first: what comes meanwhile is in the replay.
+        self.chats.remove(chat_id);
+        let sink: Arc<dyn Sink> = Arc::<Outlet<Note>>::clone(&self.outlet);
+        let attached = self.doors.hub.attach_chat(key, after, sink);
+        self.chats.insert(chat_id.to_owned(), attached.watch);
+        (attached.running.map(|running| running.0), attached.followed)
+    }
+
+    fn message(&mut self, message: Message, pending: &Pending) {
+        let Message { chat_id, text, message_id, client_turn_id, webui } = message;
+        let chat_id = chat_id.unwrap_or_else(|| self.default_chat.clone());
+        let key = match self.place_for(&chat_id) {
+            Ok(key) => key,
+            Err(refusal) => return self.refuse_message(&chat_id, refusal),
+        };
+        if !self.chats.contains_key(&chat_id) {
+            self.attach(&chat_id, &key, None);
+        }
+        let turn = self.doors.turn_id();
+        let client_turn_id: Option<Arc<str>> = client_turn_id.map(Into::into);
+        let (doors, outlet) = (self.doors.clone(), Arc::clone(&self.outlet));
+        let asked = Asked { doors, outlet, chat_id, key, turn, message_id, client_turn_id, webui };
+        if let Some(control) = Control::parse(&text) {
+            pending.push(Box::pin(asked.control(control)));
+            return;
+        }
+        let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let Ok(room) = Arc::clone(&self.doors.frame_bytes).try_acquire_many_owned(bytes) else {
+            let refusal = Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS };
+            self.doors.refused(Door::WebSocket, &asked.key, refusal);
+            return push_frame(&self.outlet, asked.refusal(refusal));
+        };
+        self.outlet.note(Note::Submitted { turn, client_turn_id: asked.client_turn_id.clone() }, 0);
+        let message_id = asked.message_id.clone().unwrap_or_else(|| own_message_id(turn));
+        let verdict = self.doors.submit(Submission {
+            key: asked.key.clone(),
+            turn,
+            source: source("ws"),
+            message_id,
+            route: Route::Live,
+            body: text_body(&text),
+        });
+        pending.push(Box::pin(async move {
+            asked.answer(verdict).await;
+            drop(room);
+        }));
+    }
+
+    fn refuse(&self, refused: Refused) {
+        self.doors.rejected(Door::WebSocket, refused.reason);
+        let json = Json::event("error").text("detail", &refused.detail).text("reason", refused.reason);
+        let json = json.maybe("chat_id", refused.chat_id.as_deref()).maybe("message_id", refused.message_id.as_deref());
+        self.frame(json.maybe("client_turn_id", refused.client_turn_id.as_deref()).done());
+    }
+
+    fn refuse_message(&self, chat_id: &str, refusal: Refusal) {
+        self.doors.rejected(Door::WebSocket, "chats");
+        let json = Json::event("error").text("detail", "too many chats on this connection");
+        let json = json.text("reason", refusal.word()).text("chat_id", chat_id);
+        self.frame(json.raw("retry_after_ms", FRAME_RETRY_MS).done());
+    }
+
+    fn frame(&self, text: String) {
+        push_frame(&self.outlet, text);
+    }
+
+    fn close(&self, code: u16, reason: &'static str) {
+        self.outlet.note(Note::Close { code, reason }, 0);
+    }
+}
+
+impl Asked {
+    async fn control(self, control: Control) {
+        if let Some(message_id) = &self.message_id {
+            let json = Json::event("accepted").text("chat_id", &self.chat_id).text("message_id", message_id.as_str());
+            push_frame(&self.outlet, json.raw("turn_id", "null").raw("control", true).done());
+        }
+        let text = control.perform(&self.doors, &self.key).await;
+        let json = Json::event("message").text("chat_id", &self.chat_id).text("text", &text);
+        let json = json.raw("turn_id", "null").raw("control", true);
+        push_frame(&self.outlet, json.maybe("client_turn_id", self.client_turn_id.as_deref()).done());
+    }
+
+    async fn answer(self, verdict: oneshot::Receiver<Enqueued>) {
+        let verdict = self.doors.verdict(Door::WebSocket, &self.key, verdict.await.ok());
+        match verdict {
+            Verdict::Accepted { turn, seq, position, state } => {
+                let word = match state {
+                    AcceptedState::Running => "running",
+                    AcceptedState::Queued => "queued",
+                    AcceptedState::Quarantined => "quarantined",
+                };
+                let mut frames = Vec::new();
+                if let Some(json) = self.accepted(turn) {
+                    frames.push(json.raw("seq", seq).raw("position", position).text("state", word).done());
+                }
+                frames.extend(self.message_accepted(turn, state == AcceptedState::Running));
+                self.answered(true, frames);
+            }
+            Verdict::Duplicate { turn, state } => {
+                let mut frames = Vec::new();
+                if let Some(json) = self.accepted(turn) {
+                    frames.push(json.raw("position", 0).text("state", "duplicate").done());
+                }
+                frames.extend(self.message_accepted(turn, false));
+                self.answered(false, frames);
+                if state == DuplicateState::Ended {
+                    self.past(turn).await;
+                }
+            }
+            Verdict::Refused(refusal) => {
+                let frame = self.refusal(refusal);
+                self.answered(false, vec![frame]);
+            }
+        }
+    }
+
+    /// Tells the outcome of a turn that ended earlier. One that is still open is being followed.
+    async fn past(&self, turn: TurnId) {
+        let frames = match read_turn(&self.doors, &self.key, turn).await {
+            Past::Open => return,
+            Past::Ended(finished) => shows::past(&self.chat_id, turn, &finished, self.client_turn_id.as_deref()),
+            Past::Unknown => {
+                vec![self.error("the outcome of this message is no longer known", "unknown_outcome", None)]
+            }
+            Past::Unreachable => {
+                vec![self.error("the session cannot be read right now", "busy", Some(FRAME_RETRY_MS))]
+            }
+        };
+        for text in frames {
+            push_frame(&self.outlet, text);
+        }
+    }
+
+    fn answered(&self, accepted: bool, frames: Vec<String>) {
+        let bytes = frames.iter().map(String::len).sum();
+        self.outlet.note(Note::Answered { submitted: self.turn, accepted, frames }, bytes);
+    }
+
+    fn accepted(&self, turn: TurnId) -> Option<Json> {
+        let message_id = self.message_id.as_ref()?;
+        let json = Json::event("accepted").text("chat_id", &self.chat_id).text("message_id", message_id.as_str());
+        Some(json.plain("turn_id", turn).maybe("client_turn_id", self.client_turn_id.as_deref()))
+    }
+
+    fn message_accepted(&self, turn: TurnId, starts_turn: bool) -> Option<String> {
+        let client_turn_id = self.client_turn_id.as_deref().filter(|_| self.webui)?;
+        let json = Json::event("message_accepted").text("chat_id", &self.chat_id).plain("turn_id", turn);
+        Some(json.text("client_turn_id", client_turn_id).raw("starts_turn", starts_turn).done())
+    }
+
+    fn refusal(&self, refusal: Refusal) -> String {
+        self.error(refusal.detail(), refusal.word(), refusal.retry_after_ms())
+    }
+
+    fn error(&self, detail: &str, reason: &str, retry_after_ms: Option<u64>) -> String {
+        let json = Json::event("error").text("detail", detail).text("reason", reason).text("chat_id", &self.chat_id);
+        let json = json.maybe("message_id", self.message_id.as_ref().map(MessageId::as_str));
+        let json = json.maybe("client_turn_id", self.client_turn_id.as_deref());
+        match retry_after_ms {
+            Some(ms) => json.raw("retry_after_ms", ms).done(),
+            None => json.done(),
+        }
+    }
+}
+
+fn push_frame(outlet: &Outlet<Note>, text: String) {
+    let bytes = text.len();
+    outlet.note(Note::Frame(text), bytes);
+}
+
+/// The id of a message whose sender gave none.
+pub(crate) fn own_message_id(turn: TurnId) -> MessageId {
+    MessageId::new(&turn.to_string()).expect("a UUID is printable ASCII")
+}
+
+/// With which code a broken stream is closed; `None` when there is nobody left to tell.
+fn close_code(error: &axum::Error) -> Option<(u16, &'static str)> {
+    let cause = std::error::Error::source(error)?.downcast_ref::<tungstenite::Error>()?;
+    #[expect(clippy::wildcard_enum_match_arm, reason = "an enum of another crate, of which three cases have codes")]
+    match cause {
+        tungstenite::Error::Capacity(_) => Some((1009, "the frame is too large")),
+        tungstenite::Error::Utf8(_) => Some((1007, "the text is not UTF-8")),
+        tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => None,
+        tungstenite::Error::Protocol(_) => Some((1002, "the WebSocket protocol was violated")),
+        _ => None,
+    }
+}

@@ -1,0 +1,314 @@
+//! Client frames, read. Pure: text in, an order or a precise complaint out.
+
+use domain::ids::MessageId;
+use serde_json::{Map, Value};
+
+use crate::hub::cursor::Cursor;
+
+/// Longest text of a message.
+pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest chat id.
+const CHAT_ID_BYTES_MAX: usize = 64;
+
+/// Longest turn id that a client may choose.
+const CLIENT_TURN_ID_BYTES_MAX: usize = 128;
+
+/// What part of an unknown name is repeated to the client.
+const NAME_BYTES_SHOWN: usize = 64;
+
+/// What a client wants.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Incoming {
+    /// `new_chat`
+    NewChat,
+    /// `attach`
+    Attach { chat_id: String, after: Option<Cursor> },
+    /// `message`, or text for the default chat.
+    Message(Message),
+}
+
+/// A message for a chat.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Message {
+    /// `None` is the connection's default chat.
+    pub(crate) chat_id: Option<String>,
+    /// What the user said.
+    pub(crate) text: String,
+    /// The client's id of it.
+    pub(crate) message_id: Option<MessageId>,
+    /// The client's own name for the turn.
+    pub(crate) client_turn_id: Option<String>,
+    /// Whether the client wants `message_accepted`.
+    pub(crate) webui: bool,
+}
+
+/// A frame that was refused.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Refused {
+    pub(crate) reason: &'static str,
+    pub(crate) detail: String,
+    /// As far as the frame has them in a usable form.
+    pub(crate) chat_id: Option<String>,
+    pub(crate) message_id: Option<String>,
+    pub(crate) client_turn_id: Option<String>,
+}
+
+impl Refused {
+    fn new(reason: &'static str, detail: impl Into<String>) -> Self {
+        Self { reason, detail: detail.into(), chat_id: None, message_id: None, client_turn_id: None }
+    }
+
+    /// A frame that is not as it must be.
+    pub(crate) fn bad_frame(detail: impl Into<String>) -> Self {
+        Self::new("bad_frame", detail)
+    }
+}
+
+/// Reads one text frame. Text that does not begin like a JSON object is a message by itself.
+pub(crate) fn parse(frame: &str) -> Result<Incoming, Refused> {
+    if !frame.trim_start().starts_with('{') {
+        return Ok(Incoming::Message(plain(frame.to_owned(), None)?));
+    }
+    let value: Value = serde_json::from_str(frame)
+        .map_err(|error| Refused::bad_frame(format!("the frame is not valid JSON: {}", place(&error))))?;
+    let Value::Object(fields) = value else {
+        return Err(Refused::bad_frame("the frame is no JSON object"));
+    };
+    parse_object(&fields).map_err(|mut refused| {
+        let text = |name: &str| fields.get(name).and_then(Value::as_str);
+        refused.chat_id = text("chat_id").filter(|id| is_chat_id(id)).map(str::to_owned);
+        refused.message_id = text("message_id").filter(|id| MessageId::new(id).is_ok()).map(str::to_owned);
+        refused.client_turn_id = text("turn_id").filter(|id| is_client_turn_id(id)).map(str::to_owned);
+        refused
+    })
+}
+
+fn parse_object(fields: &Map<String, Value>) -> Result<Incoming, Refused> {
+    let Some(kind) = string(fields, "type")? else {
+        for name in ["content", "text", "message"] {
+            if let Some(text) = string(fields, name)? {
+                return Ok(Incoming::Message(plain(text.to_owned(), message_id(fields)?)?));
+            }
+        }
+        return Err(Refused::bad_frame("the frame has neither \"type\" nor one of \"content\", \"text\", \"message\""));
+    };
+    match kind {
+        "new_chat" => Ok(Incoming::NewChat),
+        "attach" => {
+            let chat_id = chat_id(fields)?.ok_or_else(|| Refused::bad_frame("\"chat_id\" is missing"))?;
+            let after = string(fields, "after")?
+                .map(|text| text.parse().map_err(|error| Refused::bad_frame(format!("\"after\": {error}"))))
+                .transpose()?;
+            Ok(Incoming::Attach { chat_id, after })
+        }
+        "message" => message(fields),
+        other => Err(Refused::bad_frame(format!("unknown frame type \"{}\"", shown(other)))),
+    }
+}
+
+fn message(fields: &Map<String, Value>) -> Result<Incoming, Refused> {
+    let text = string(fields, "content")?.ok_or_else(|| Refused::bad_frame("\"content\" is missing"))?;
+    match fields.get("media") {
+        None | Some(Value::Null) => {}
+        Some(Value::Array(media)) if media.is_empty() => {}
+        Some(Value::Array(_)) => return Err(Refused::bad_frame("\"media\": attachments are not supported")),
+        Some(other) => return Err(wrong_type("media", "an array", other)),
+    }
+    let client_turn_id = string(fields, "turn_id")?;
+    if client_turn_id.is_some_and(|id| !is_client_turn_id(id)) {
+        let detail = format!("\"turn_id\" must have 1 to {CLIENT_TURN_ID_BYTES_MAX} bytes without control characters");
+        return Err(Refused::bad_frame(detail));
+    }
+    let webui = match fields.get("webui") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(webui)) => *webui,
+        // Any sign will do: other clients put an object here.
+        Some(Value::Object(_)) => true,
+        Some(other) => return Err(wrong_type("webui", "a boolean", other)),
+    };
+    Ok(Incoming::Message(Message {
+        chat_id: chat_id(fields)?,
+        client_turn_id: client_turn_id.map(str::to_owned),
+        webui,
+        ..plain(text.to_owned(), message_id(fields)?)?
+    }))
+}
+
+fn plain(text: String, message_id: Option<MessageId>) -> Result<Message, Refused> {
+    if text.len() > TEXT_BYTES_MAX {
+        let detail = format!("the text has {} bytes; at most {TEXT_BYTES_MAX} are allowed", text.len());
+        return Err(Refused::new("too_large", detail));
+    }
+    if text.trim().is_empty() {
+        return Err(Refused::bad_frame("the message is empty"));
+    }
+    Ok(Message { chat_id: None, text, message_id, client_turn_id: None, webui: false })
+}
+
+fn message_id(fields: &Map<String, Value>) -> Result<Option<MessageId>, Refused> {
+    string(fields, "message_id")?
+        .map(|id| MessageId::new(id).map_err(|error| Refused::bad_frame(error.to_string())))
+        .transpose()
+}
+
+fn chat_id(fields: &Map<String, Value>) -> Result<Option<String>, Refused> {
+    match string(fields, "chat_id")? {
+        Some(id) if is_chat_id(id) => Ok(Some(id.to_owned())),
+        Some(_) => Err(Refused::bad_frame("\"chat_id\" must match [A-Za-z0-9_:-]{1,64}")),
+        None => Ok(None),
+    }
+}
+
+fn is_chat_id(id: &str) -> bool {
+    (1..=CHAT_ID_BYTES_MAX).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:-".contains(&byte))
+}
+
+fn is_client_turn_id(id: &str) -> bool {
+    (1..=CLIENT_TURN_ID_BYTES_MAX).contains(&id.len()) && !id.chars().any(char::is_control)
+}
+
+/// A field that is a string when it is there; `null` counts as absent.
+fn string<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Refused> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(wrong_type(name, "a string", other)),
+    }
+}
+
+fn wrong_type(name: &str, expected: &str, found: &Value) -> Refused {
+    Refused::bad_frame(format!("\"{name}\" must be {expected}, not {}", kind_of(found)))
+}
+
+/// What a JSON value is, in words.
+pub(crate) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Where and why JSON cannot be read, without repeating any of it.
+pub(crate) fn place(error: &serde_json::Error) -> String {
+    let why = match error.classify() {
+        serde_json::error::Category::Eof => "it ends too early",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Data | serde_json::error::Category::Io => {
+            "it cannot be read"
+        }
+    };
+    format!("{why} at line {} column {}", error.line(), error.column())
+}
+
+/// A name of the client's, short enough to repeat.
+fn shown(name: &str) -> String {
+    let kept = name.get(..name.floor_char_boundary(NAME_BYTES_SHOWN)).unwrap_or_default();
+    kept.chars().filter(|char| !char.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TURN: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+    fn say(chat_id: Option<&str>, text: &str, message_id: Option<&str>) -> Incoming {
+        let message_id = message_id.map(|id| MessageId::new(id).unwrap());
+        let chat_id = chat_id.map(str::to_owned);
+        Incoming::Message(Message { chat_id, text: text.to_owned(), message_id, client_turn_id: None, webui: false })
+    }
+
+    #[test]
+    fn good_frames_are_read() {
+        let attach = |after: Option<&str>| Incoming::Attach {
+            chat_id: "a:b-c_9".to_owned(),
+            after: after.map(|text| text.parse().unwrap()),
+        };
+        let cursor = format!("{TURN}.1.7");
+        for (frame, expected) in [
+            (r#"hello"#.to_owned(), say(None, "hello", None)),
+            ("[1] hello".to_owned(), say(None, "[1] hello", None)),
+            (r#"{"content":"hi"}"#.to_owned(), say(None, "hi", None)),
+            (r#"{"text":"hi","message_id":"m1"}"#.to_owned(), say(None, "hi", Some("m1"))),
+            (r#"{"message":"hi","content":null}"#.to_owned(), say(None, "hi", None)),
+            (r#" {"type":"new_chat","workspace_scope":{}}"#.to_owned(), Incoming::NewChat),
+            (r#"{"type":"attach","chat_id":"a:b-c_9"}"#.to_owned(), attach(None)),
+            (format!(r#"{{"type":"attach","chat_id":"a:b-c_9","after":"{cursor}"}}"#), attach(Some(&cursor))),
+            (r#"{"type":"message","chat_id":"c","content":"hi","unknown":[1]}"#.to_owned(), say(Some("c"), "hi", None)),
+            (r#"{"type":"message","content":"é😀","media":[]}"#.to_owned(), say(None, "é😀", None)),
+        ] {
+            assert_eq!(parse(&frame).unwrap(), expected, "{frame}");
+        }
+        let Incoming::Message(message) =
+            parse(r#"{"type":"message","chat_id":"c","content":"hi","turn_id":"t-1","webui":true}"#).unwrap()
+        else {
+            panic!("a message");
+        };
+        assert!(message.webui);
+        assert_eq!(message.client_turn_id.as_deref(), Some("t-1"));
+    }
+
+    #[test]
+    fn bad_frames_say_what_is_wrong_and_whose_they_are() {
+        for (frame, reason, detail) in [
+            (r#"{"type":"mess"#, "bad_frame", "the frame is not valid JSON: it ends too early at line 1 column 13"),
+            (r#"{"type":}"#, "bad_frame", "the frame is not valid JSON: it cannot be read at line 1 column 9"),
+            (r#"{}"#, "bad_frame", "the frame has neither \"type\" nor one of \"content\", \"text\", \"message\""),
+            (r#"{"type":7}"#, "bad_frame", "\"type\" must be a string, not a number"),
+            (r#"{"type":"dance"}"#, "bad_frame", "unknown frame type \"dance\""),
+            (r#"{"type":"attach"}"#, "bad_frame", "\"chat_id\" is missing"),
+            (r#"{"type":"attach","chat_id":"../x"}"#, "bad_frame", "\"chat_id\" must match [A-Za-z0-9_:-]{1,64}"),
+            (
+                r#"{"type":"attach","chat_id":"a","after":"x"}"#,
+                "bad_frame",
+                "\"after\": a cursor is `<turn id>.<attempt>.<seq>`",
+            ),
+            (r#"{"type":"message","chat_id":"a"}"#, "bad_frame", "\"content\" is missing"),
+            (r#"{"type":"message","content":["a"]}"#, "bad_frame", "\"content\" must be a string, not an array"),
+            (r#"{"type":"message","content":"  "}"#, "bad_frame", "the message is empty"),
+            ("", "bad_frame", "the message is empty"),
+            (
+                r#"{"type":"message","content":"a","message_id":7}"#,
+                "bad_frame",
+                "\"message_id\" must be a string, not a number",
+            ),
+            (r#"{"type":"message","content":"a","message_id":""}"#, "bad_frame", "message id is empty"),
+            (
+                r#"{"type":"message","content":"a","media":["data:"]}"#,
+                "bad_frame",
+                "\"media\": attachments are not supported",
+            ),
+            (
+                r#"{"type":"message","content":"a","webui":"x"}"#,
+                "bad_frame",
+                "\"webui\" must be a boolean, not a string",
+            ),
+        ] {
+            let refused = parse(frame).unwrap_err();
+            assert_eq!((refused.reason, refused.detail.as_str()), (reason, detail), "{frame}");
+        }
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        let frame = format!(r#"{{"type":"message","chat_id":"c","message_id":"m","turn_id":"t","content":"{long}"}}"#);
+        let refused = parse(&frame).unwrap_err();
+        assert_eq!(refused.reason, "too_large");
+        assert_eq!(refused.chat_id.as_deref(), Some("c"));
+        assert_eq!(refused.message_id.as_deref(), Some("m"));
+        assert_eq!(refused.client_turn_id.as_deref(), Some("t"));
+        assert_eq!(parse(&long).unwrap_err().reason, "too_large");
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_makes_the_reader_panic(frame in "\\PC*", object in "\\{\"(type|content|chat_id)\":\\PC{0,20}\\}") {
+            let _ = parse(&frame);
+            let _ = parse(&object);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Server frames, written. Pure: what the hub shows in, JSON text out, with what one connection has been shown so far.
+//!
+//! Text is streamed as `delta`s and closed by `stream_end`. A `message` with the whole text follows only where the
+//! stream did not already say exactly that: not streamed, joined late, a notice, a failure. `turn_end` is always last.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use domain::ids::{Attempt, TurnId};
+use protocol::turn::{Finished, TurnEvent, TurnProgress, TurnResult};
+
+use crate::hub::Shown;
+use crate::json::{Json, result_word, usage_json};
+
+/// What one connection has been shown.
+#[derive(Default)]
+pub(crate) struct Shows {
+    turns: HashMap<TurnId, Stream>,
+}
+
+struct Stream {
+    attempt: Attempt,
+    /// Bytes of text shown in this round.
+    sent: usize,
+    /// Whether all of this round's text was shown.
+    whole: bool,
+    reasoning: bool,
+    last_end: Option<Arc<str>>,
+    client_turn_id: Option<Arc<str>>,
+}
+
+impl Stream {
+    fn new() -> Self {
+        Self { attempt: Attempt(0), sent: 0, whole: true, reasoning: false, last_end: None, client_turn_id: None }
+    }
+
+    fn begin(&mut self, attempt: Attempt) {
+        let client_turn_id = self.client_turn_id.take();
+        *self = Self { attempt, client_turn_id, ..Self::new() };
+    }
+}
+
+impl Shows {
+    /// Remembers the client's own name of a turn.
+    pub(crate) fn name_turn(&mut self, turn: TurnId, client_turn_id: Arc<str>) {
+        self.turns.entry(turn).or_insert_with(Stream::new).client_turn_id = Some(client_turn_id);
+    }
+
+    /// Writes the frames for one event of a chat.
+    pub(crate) fn show(&mut self, chat_id: &str, shown: &Shown, streaming: bool, now_ms: u64, out: &mut Vec<String>) {
+        let event = &shown.event;
+        let stream = self.turns.entry(event.turn).or_insert_with(Stream::new);
+        let frame = Frame { chat_id, event, round: shown.round };
+        if shown.restart || stream.attempt != event.attempt {
+            let known = stream.attempt != Attempt(0);
+            stream.begin(event.attempt);
+            if shown.restart || known || event.attempt > Attempt::FIRST {
+                out.push(frame.of("turn_restarted", stream).done());
+            }
+        }
+        if shown.gap {
+            stream.whole = false;
+        }
+        match &event.what {
+            TurnProgress::Started => {
+                let started = format!("{}.{:03}", now_ms / 1000, now_ms % 1000);
+                out.push(frame.of("goal_status", stream).text("status", "running").raw("started_at", started).done());
+            }
+            TurnProgress::Delta(text) => {
+                end_reasoning(&frame, stream, out);
+                stream.sent += text.len();
+                if streaming {
+                    out.push(frame.of("delta", stream).text("text", text).plain("stream_id", frame.stream_id()).done());
+                } else {
+                    stream.whole = false;
+                }
+            }
+            TurnProgress::Reasoning(text) => {
+                if streaming {
+                    stream.reasoning = true;
+                    let json = frame.of("reasoning_delta", stream).text("text", text);
+                    out.push(json.plain("stream_id", frame.stream_id()).done());
+                }
+            }
+            TurnProgress::StreamEnd { text, more } => stream_end(&frame, stream, text, *more, streaming, out),
+            TurnProgress::ToolStarted { call, name, arguments } => {
+                let arguments = if serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok() {
+                    arguments.as_str()
+                } else {
+                    "null"
+                };
+                let tool = tool_event("start", &call.0, name).raw("arguments", arguments).done();
+                out.push(frame.progress(stream, &tool));
+            }
+            TurnProgress::ToolEnded { call, name, is_error } => {
+                let phase = if *is_error { "error" } else { "end" };
+                out.push(frame.progress(stream, &tool_event(phase, &call.0, name).done()));
+            }
+            TurnProgress::Finished(finished) => {
+                let stream = self.turns.remove(&event.turn).unwrap_or_else(Stream::new);
+                finish(&frame, &stream, finished, out);
+            }
+        }
+    }
+}
+
+fn end_reasoning(frame: &Frame<'_>, stream: &mut Stream, out: &mut Vec<String>) {
+    if stream.reasoning {
+        stream.reasoning = false;
+        out.push(frame.of("reasoning_end", stream).plain("stream_id", frame.stream_id()).done());
+    }
+}
+
+fn stream_end(
+    frame: &Frame<'_>,
+    stream: &mut Stream,
+    text: &Arc<str>,
+    more: bool,
+    streaming: bool,
+    out: &mut Vec<String>,
+) {
+    end_reasoning(frame, stream, out);
+    if streaming && (stream.sent > 0 || !text.is_empty()) {
+        let json = frame.of("stream_end", stream).plain("stream_id", frame.stream_id()).raw("resuming", more);
+        let said = stream.whole && stream.sent == text.len();
+        out.push(json.maybe("text", (!said).then_some(&**text)).done());
+        stream.last_end = Some(Arc::clone(text));
+    } else if !streaming && more && !text.is_empty() {
+        out.push(frame.of("message", stream).text("text", text).text("kind", "progress").done());
+    }
+    stream.sent = 0;
+    stream.whole = true;
+}
+
+fn finish(frame: &Frame<'_>, stream: &Stream, finished: &Finished, out: &mut Vec<String>) {
+    let said = stream.last_end.as_deref() == Some(&*finished.text) && finished.result == TurnResult::Done;
+    if !said && !finished.text.is_empty() {
+        let json = frame.of("message", stream).text("text", &finished.text);
+        out.push(json.raw("latency_ms", finished.latency_ms).done());
+    }
+    let json = frame.of("turn_end", stream).text("result", result_word(finished.result));
+    out.push(json.raw("latency_ms", finished.latency_ms).raw("usage", usage_json(finished.usage)).done());
+    out.push(frame.of("goal_status", stream).text("status", "idle").done());
+}
+
+fn tool_event(phase: &'static str, call: &str, name: &str) -> Json {
+    Json::open("phase", phase).raw("version", 1).text("call_id", call).text("name", name)
+}
+
+struct Frame<'a> {
+    chat_id: &'a str,
+    event: &'a TurnEvent,
+    round: u32,
+}
+
+impl Frame<'_> {
+    fn of(&self, name: &'static str, stream: &Stream) -> Json {
+        let json = Json::event(name).text("chat_id", self.chat_id).plain("turn_id", self.event.turn);
+        json.raw("attempt", self.event.attempt)
+            .raw("seq", self.event.seq)
+            .maybe("client_turn_id", stream.client_turn_id.as_deref())
+    }
+
+    fn stream_id(&self) -> impl Display {
+        format!("{}.{}.{}", self.event.turn, self.event.attempt, self.round)
+    }
+
+    fn progress(&self, stream: &Stream, tool_event: &str) -> String {
+        let json = self.of("message", stream).text("text", "").text("kind", "progress");
+        json.raw("tool_events", format_args!("[{tool_event}]")).done()
+    }
+}
+
+/// The outcome of a turn that ended earlier: one `message`, one `turn_end`.
+pub(crate) fn past(chat_id: &str, turn: TurnId, finished: &Finished, client_turn_id: Option<&str>) -> Vec<String> {
+    let of = |name| {
+        let json = Json::event(name).text("chat_id", chat_id).plain("turn_id", turn);
+        json.maybe("client_turn_id", client_turn_id)
+    };
+    let mut out = Vec::with_capacity(2);
+    if !finished.text.is_empty() {
+        out.push(of("message").text("text", &finished.text).done());
+    }
+    let json = of("turn_end").text("result", result_word(finished.result));
+    out.push(json.raw("usage", usage_json(finished.usage)).raw("replayed", true).done());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::chat::Usage;
+    use domain::ids::SessionKey;
+    use serde_json::Value;
+
+    use super::*;
+
+    struct Client {
+        shows: Shows,
+        streaming: bool,
+        seq: u64,
+    }
+
+    impl Client {
+        fn new(streaming: bool) -> Self {
+            Self { shows: Shows::default(), streaming, seq: 0 }
+        }
+
+        fn see(&mut self, attempt: u32, gap: bool, what: TurnProgress) -> Vec<Value> {
+            self.seq += 1;
+            let event = TurnEvent {
+                key: SessionKey::new("websocket:c").unwrap(),
+                turn: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
+                attempt: Attempt(attempt),
+                seq: self.seq,
+                what,
+            };
+            let shown = Shown { event, round: 1, gap, restart: false };
+            let mut out = Vec::new();
+            self.shows.show("c", &shown, self.streaming, 1500, &mut out);
+            out.iter().map(|text| serde_json::from_str(text).unwrap()).collect()
+        }
+
+        fn names(&mut self, attempt: u32, gap: bool, what: TurnProgress) -> Vec<String> {
+            self.see(attempt, gap, what).iter().map(|frame| frame["event"].as_str().unwrap().to_owned()).collect()
+        }
+    }
+
+    fn delta(text: &str) -> TurnProgress {
+        TurnProgress::Delta(text.to_owned())
+    }
+
+    fn end(text: &str) -> TurnProgress {
+        TurnProgress::StreamEnd { text: text.into(), more: false }
+    }
+
+    fn finished(text: &str) -> TurnProgress {
+        TurnProgress::Finished(Arc::new(Finished {
+            result: TurnResult::Done,
+            text: text.to_owned(),
+            model: "m".into(),
+            usage: Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 1 },
+            latency_ms: 12,
+        }))
+    }
+
+    #[test]
+    fn a_streamed_answer_is_not_said_twice() {
+        let mut client = Client::new(true);
+        let started = client.see(1, false, TurnProgress::Started);
+        assert_eq!(started[0]["status"], "running");
+        assert_eq!(started[0]["started_at"], 1.5);
+        let first = client.see(1, false, delta("Hel\"lo"));
+        assert_eq!(first[0]["text"], "Hel\"lo");
+        assert_eq!(first[0]["stream_id"], "01890a5d-ac96-774b-bcce-b302099a8057.1.1");
+        assert_eq!((&first[0]["attempt"], &first[0]["seq"]), (&Value::from(1), &Value::from(2)));
+        let ended = client.see(1, false, end("Hel\"lo"));
+        assert_eq!(ended[0]["event"], "stream_end");
+        assert_eq!(ended[0].get("text"), None);
+        let last = client.see(1, false, finished("Hel\"lo"));
+        assert_eq!(last[0]["event"], "turn_end");
+        assert_eq!(last[0]["usage"]["prompt_tokens"], 3);
+        assert_eq!(last[0]["latency_ms"], 12);
+        assert_eq!((&last[1]["event"], &last[1]["status"]), (&"goal_status".into(), &"idle".into()));
+    }
+
+    #[test]
+    fn what_was_missed_comes_with_the_end_of_the_stream() {
+        let mut client = Client::new(true);
+        client.see(1, true, delta("lo"));
+        assert_eq!(client.see(1, true, end("Hello"))[0]["text"], "Hello");
+        assert_eq!(client.names(1, false, finished("Hello")), ["turn_end", "goal_status"]);
+    }
+
+    #[test]
+    fn without_streaming_the_answer_is_one_message() {
+        let mut client = Client::new(false);
+        client.see(1, false, TurnProgress::Started);
+        assert!(client.see(1, false, delta("Hello")).is_empty());
+        assert!(client.see(1, false, end("Hello")).is_empty());
+        assert_eq!(client.names(1, false, finished("Hello")), ["message", "turn_end", "goal_status"]);
+    }
+
+    #[test]
+    fn a_new_attempt_is_announced_and_a_notice_is_a_message() {
+        let mut client = Client::new(true);
+        client.see(1, false, TurnProgress::Started);
+        client.see(1, false, delta("Hel"));
+        assert_eq!(client.names(2, false, TurnProgress::Started), ["turn_restarted", "goal_status"]);
+        assert_eq!(client.names(2, false, finished("given up")), ["message", "turn_end", "goal_status"]);
+    }
+
+    #[test]
+    fn reasoning_ends_before_text_and_tools_are_progress() {
+        let mut client = Client::new(true);
+        assert_eq!(client.names(1, false, TurnProgress::Reasoning("hm".into())), ["reasoning_delta"]);
+        assert_eq!(client.names(1, false, delta("a")), ["reasoning_end", "delta"]);
+        let call = domain::ids::ToolCallId("c1".into());
+        let started = TurnProgress::ToolStarted { call, name: "exec".into(), arguments: "{\"a\":1}".into() };
+        let frame = client.see(1, false, started).remove(0);
+        assert_eq!(frame["kind"], "progress");
+        assert_eq!(frame["tool_events"][0]["phase"], "start");
+        assert_eq!(frame["tool_events"][0]["arguments"]["a"], 1);
+    }
+
+    #[test]
+    fn a_clients_own_turn_id_is_echoed() {
+        let mut client = Client::new(true);
+        let turn = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+        client.shows.name_turn(turn, "mine".into());
+        for what in [TurnProgress::Started, delta("a"), end("a"), finished("a")] {
+            for frame in client.see(1, false, what) {
+                assert_eq!(frame["client_turn_id"], "mine", "{frame}");
+            }
+        }
+    }
+}
