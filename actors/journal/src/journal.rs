@@ -71,7 +71,7 @@ impl LogJournal {
 
     /// Resolves with the reason when the log's disk failed. From then on nothing is acknowledged any more: the
     /// process has to end (exit code 74) and recover on the next start.
-    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+    pub fn failed(&self) -> impl Future<Output = String> + Send + use<> {
         let mut failed = self.failed.clone();
         async move {
             let reason = failed.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());

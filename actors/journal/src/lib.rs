@@ -47,6 +47,9 @@ mod options;
 mod recovery;
 mod survey;
 
+#[cfg(test)]
+mod tests;
+
 pub use check::{CheckReport, DamageReport, SegmentReport, check};
 pub use journal::LogJournal;
 pub use options::{Durability, OpenError, Options};

@@ -54,9 +54,6 @@ pub fn recover(options: &Options, ports: &Ports) -> Result<Recovered, OpenError>
     let disk = ports.disk.clone();
     let io = |source: io::Error| OpenError::Io { path: options.dir.clone(), source };
     disk.create_dir_all(&options.dir).map_err(io)?;
-    if let Some(parent) = options.dir.parent() {
-        disk.sync_dir(parent).map_err(io)?;
-    }
     let survey = survey::survey(disk.as_ref(), &options.dir)?;
     if let Some(Damage { segment, offset, why }) = survey.damage {
         return Err(OpenError::Damaged { segment, offset, why });

@@ -385,7 +385,8 @@ impl KeyState {
 
     /// Notes what a commit says of the first open turn.
     fn mark(&mut self, commit: &Commit) {
-        if commit.started.is_none() && commit.tools_started.is_empty() && !commit.interrupted && self.marks.is_none() {
+        let says_something = commit.started.is_some() || !commit.tools_started.is_empty() || commit.interrupted;
+        if self.open.is_empty() || !(says_something || self.marks.is_some()) {
             return;
         }
         let marks: &mut Marks = self.marks.get_or_insert_default();

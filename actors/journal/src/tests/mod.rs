@@ -1,0 +1,6 @@
+//! The journal on a disk whose power can be cut.
+
+mod behavior;
+mod crash;
+mod machine;
+mod space;

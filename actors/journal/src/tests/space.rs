@@ -1,0 +1,201 @@
+//! A disk that is full, fails, or was damaged.
+
+use std::path::Path;
+use std::time::Duration;
+
+use protocol::journal::*;
+use protocol::supervision::EventName;
+use supervision::memory::Fault;
+use supervision::ports::{Disk, Open};
+
+use super::machine::*;
+use crate::call::Call;
+use crate::{Durability, OpenError, Options, check};
+
+/// Fills the log with commits of `name` until `until` holds.
+fn write_until(machine: &mut Machine, name: &str, until: impl Fn(&Machine) -> bool) -> Loaded {
+    let mut loaded = machine.load(&key(name));
+    for _ in 0..2000 {
+        if until(machine) {
+            return loaded;
+        }
+        let mut next = commit(&key(name), loaded.session, loaded.epoch, loaded.next_commit);
+        next.ended = vec![(turn(0), TurnEnd::Cancelled { why: "x".repeat(500).into() })];
+        assert_eq!(machine.commit(next), CommitOutcome::Done);
+        loaded.next_commit += 1;
+    }
+    panic!("it never came to that");
+}
+
+#[test]
+fn a_full_disk_refuses_messages_keeps_commits_and_heals() {
+    let mut machine = Machine::start(disk(), tiny()).unwrap();
+    machine.enqueue(message("a", 1, "m1", b"x"));
+    machine.disk.set_full(true);
+    let loaded = write_until(&mut machine, "a", |machine| !machine.status().writable);
+    let busy = machine.enqueue(message("a", 2, "m2", b"x"));
+    assert!(matches!(busy, Enqueued::Busy { why: BusyReason::Disk, .. }));
+    assert_eq!(machine.events.named(EventName::JournalReadOnly).len(), 1);
+    // Commits use up the segment, then wait.
+    let mut number = loaded.next_commit;
+    let mut waiting = loop {
+        let mut next = commit(&key("a"), loaded.session, loaded.epoch, number);
+        next.ended = vec![(turn(0), TurnEnd::Cancelled { why: "x".repeat(500).into() })];
+        let mut answer = machine.submit(|reply| Call::Commit(next, reply));
+        machine.settle();
+        match answer.try_recv() {
+            Ok(outcome) => assert_eq!(outcome, CommitOutcome::Done),
+            Err(_) => break answer,
+        }
+        number += 1;
+    };
+    machine.clock.advance(Duration::from_secs(1));
+    machine.engine.take(Call::Tick);
+    machine.settle();
+    assert!(waiting.try_recv().is_err());
+    machine.disk.set_full(false);
+    machine.engine.take(Call::Tick);
+    machine.settle();
+    assert!(waiting.try_recv().is_err(), "it looks once a second");
+    machine.clock.advance(Duration::from_secs(1));
+    machine.engine.take(Call::Tick);
+    machine.settle();
+    assert_eq!(waiting.try_recv().unwrap(), CommitOutcome::Done);
+    assert!(machine.status().writable);
+    assert_eq!(machine.events.named(EventName::JournalReadOnly).len(), 1);
+    assert_eq!(machine.events.named(EventName::JournalWritable).len(), 1);
+    assert!(matches!(machine.enqueue(message("a", 2, "m2", b"x")), Enqueued::Accepted { .. }));
+    assert_eq!(machine.kill().load(&key("a")).next_commit, number + 1);
+}
+
+#[test]
+fn a_log_near_its_limit_refuses_messages() {
+    let options = Options { max_bytes: 6 * (16 << 10), ..tiny() };
+    let mut machine = Machine::start(disk(), options).unwrap();
+    let mut refused = None;
+    for n in 1..200 {
+        let answer = machine.enqueue(message(&format!("k{n}"), n, "m", &[b'x'; 1000]));
+        if let Enqueued::Busy { why, .. } = answer {
+            refused = Some((n, why));
+            break;
+        }
+    }
+    let (n, why) = refused.expect("it was refused at last");
+    assert_eq!(why, BusyReason::Disk);
+    assert!(n > 40, "{n}");
+    let done = write_until(&mut machine, "k1", |machine| machine.status().live_bytes == 6 * (16 << 10));
+    assert!(done.next_commit > 1);
+}
+
+#[test]
+fn a_failed_sync_ends_all_acknowledging() {
+    let mut machine = Machine::start(disk(), tiny()).unwrap();
+    machine.enqueue(message("a", 1, "m1", b"x"));
+    let loaded = machine.load(&key("a"));
+    machine.disk.fail_next(Fault::SyncEio);
+    let first = commit(&key("a"), loaded.session, loaded.epoch, 1);
+    assert!(matches!(machine.commit(first.clone()), CommitOutcome::Unknown { .. }));
+    assert!(machine.failed.borrow().is_some());
+    let before = machine.disk.operations();
+    assert!(matches!(machine.commit(first), CommitOutcome::Unknown { .. }));
+    assert_eq!(machine.enqueue(message("a", 2, "m2", b"x")), Enqueued::Draining);
+    assert_eq!(machine.ask(|reply| Call::Load(key("a"), reply)).unwrap_err(), JournalError::Closed);
+    assert_eq!(machine.disk.operations(), before, "that segment is not touched again");
+    assert!(!machine.status().writable);
+    // The cached bytes may claim a commit that the device never got: what recovery shows, the device has.
+    let mut machine = Machine::start(machine.disk.clone(), tiny()).unwrap();
+    let shown = machine.load(&key("a")).next_commit;
+    for seed in 0..20 {
+        let mut after = Machine::start(machine.disk.cut(seed), tiny()).unwrap();
+        assert_eq!(after.load(&key("a")).next_commit, shown, "seed {seed}");
+    }
+}
+
+fn overwrite(machine: &Machine, segment: u64, offset: u64, bytes: &[u8]) {
+    let path = crate::segment::path(Path::new(DIR), segment);
+    machine.disk.open(&path, Open::Write).unwrap().write_at(bytes, offset).unwrap();
+}
+
+fn filled(options: Options) -> Machine {
+    let mut machine = Machine::start(disk(), options).unwrap();
+    for n in 1..=60 {
+        machine.enqueue(message("a", n, &format!("m{n}"), &[b'x'; 900]));
+    }
+    assert!(machine.engine.log.live_segments() > 2);
+    machine
+}
+
+#[test]
+fn damage_in_the_middle_is_refused_and_shown() {
+    let machine = filled(tiny());
+    overwrite(&machine, 2, 6000, b"damaged");
+    let before = machine.disk.operations();
+    let Err(OpenError::Damaged { segment, offset, .. }) = Machine::start(machine.disk.clone(), tiny()) else {
+        panic!("it was not refused")
+    };
+    assert!(segment.ends_with("0000000000000002.seg"));
+    assert!((5000..=6000).contains(&offset), "{offset}");
+    let report = check(Path::new(DIR), machine.disk.as_ref()).unwrap();
+    assert_eq!(report.damage.unwrap().offset, offset);
+    assert_eq!(machine.disk.operations(), before, "nothing was written");
+}
+
+#[test]
+fn a_lost_segment_or_head_is_refused() {
+    for newest in [false, true] {
+        let machine = filled(tiny());
+        let number = if newest { machine.engine.log.active.header.number } else { 2 };
+        overwrite(&machine, number, 0, &[0; 64]);
+        if newest {
+            let next = crate::segment::path(Path::new(DIR), number + 1);
+            drop(machine.disk.remove(&next));
+        }
+        let result = Machine::start(machine.disk.clone(), tiny());
+        assert!(matches!(result, Err(OpenError::Damaged { .. })), "newest: {newest}");
+    }
+}
+
+#[test]
+fn without_sync_a_hole_is_reported() {
+    let options = Options { durability: Durability::Os, ..tiny() };
+    let machine = filled(options.clone());
+    overwrite(&machine, 2, 6000, b"damaged");
+    let mut machine = Machine::start(machine.disk.clone(), options).unwrap();
+    assert_eq!(machine.report.gaps.len(), 1);
+    assert_eq!(machine.report.open_turns, 59);
+    assert!(matches!(machine.enqueue(message("b", 99, "m", b"x")), Enqueued::Accepted { .. }));
+    assert_eq!(machine.kill().report.open_turns, 60);
+}
+
+#[test]
+fn a_torn_tail_is_cut() {
+    let machine = filled(tiny());
+    let (number, offset) = (machine.engine.log.active.header.number, machine.engine.log.offset);
+    let mut batch = vec![0; 32];
+    batch.extend_from_slice(&[1; 200]);
+    crate::batch::seal(&mut batch, number, machine.engine.log.batch, 1);
+    overwrite(&machine, number, offset, &batch[..100]);
+    let mut machine = machine.kill();
+    assert_eq!((machine.report.open_turns, machine.report.torn_bytes), (60, 232));
+    machine.enqueue(message("b", 99, "m", b"x"));
+    let machine = machine.kill();
+    assert_eq!((machine.report.open_turns, machine.report.torn_bytes), (61, 0));
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    let machine = filled(tiny());
+    overwrite(&machine, 1, 4, &[9, 0]);
+    let Err(error) = Machine::start(machine.disk.clone(), tiny()) else { panic!("it was not refused") };
+    assert!(error.to_string().contains("has journal format 9; this version reads up to 1"), "{error}");
+}
+
+#[test]
+fn the_durability_can_be_changed() {
+    let machine = filled(Options { durability: Durability::Os, ..tiny() });
+    let mut machine = Machine::start(machine.disk.copy(), tiny()).unwrap();
+    assert_eq!(machine.report.open_turns, 60);
+    assert!(matches!(machine.enqueue(message("b", 99, "m", b"x")), Enqueued::Accepted { .. }));
+    let after = Machine::start(machine.disk.cut(1), tiny()).unwrap();
+    assert_eq!(after.report.open_turns, 61);
+}
