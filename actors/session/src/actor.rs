@@ -13,6 +13,8 @@ mod live;
 mod load;
 mod perform;
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
