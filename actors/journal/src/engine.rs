@@ -351,10 +351,10 @@ impl Engine {
 
     pub(crate) fn stall(&mut self, call: Call) {
         if self.stalled.len() >= STALLED_MAX {
-            return match call {
-                Call::Enqueue(_, reply) => drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Disk))),
-                other => Self::refuse(other, "too much waits for space in the log"),
-            };
+            if let Call::Enqueue(_, reply) = call {
+                return drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Disk)));
+            }
+            return Self::refuse(call, "too much waits for space in the log");
         }
         self.stalled.push_back(call);
     }

@@ -91,7 +91,7 @@ impl LogJournal {
 
     fn tell(&self, call: Call) {
         if let Err(call) = self.pump.post(call) {
-            Engine::refuse(call, "the journal is closed");
+            Engine::refuse(*call, "the journal is closed");
         }
     }
 }

@@ -24,7 +24,7 @@ impl Post {
             Self::Thread(to) => drop(to.send(call)),
             Self::Local(to) => {
                 if let Some(local) = to.upgrade() {
-                    drop(local.post(call));
+                    local.post(call);
                 }
             }
         }
@@ -69,19 +69,21 @@ impl Pump {
     }
 
     /// Puts a call into the queue; gives it back when the engine is closed.
-    pub fn post(&self, call: Call) -> Result<(), Call> {
+    pub fn post(&self, call: Call) -> Result<(), Box<Call>> {
         match self {
-            Self::Thread(to) => to.send(call).map_err(|mpsc::SendError(call)| call),
-            Self::Local(local) => local.post(call),
+            Self::Thread(to) => to.send(call).map_err(|mpsc::SendError(call)| Box::new(call)),
+            Self::Local(local) => {
+                local.post(call);
+                Ok(())
+            }
         }
     }
 }
 
 impl Local {
-    fn post(&self, call: Call) -> Result<(), Call> {
+    fn post(&self, call: Call) {
         locked(&self.queue).push_back(call);
         self.turn();
-        Ok(())
     }
 
     /// A call made while the engine turns (by the sink, or by work that runs in place) only joins the queue: the

@@ -213,10 +213,10 @@ fn next_sound(bytes: &[u8], at: usize, segment: u64, expected: Option<u64>) -> O
 
 fn checkpoints(path: &Path, batch: &batch::Batch<'_>, survey: &mut Survey) -> Result<(), OpenError> {
     for raw in records(path, 0, batch)? {
-        if raw.kind == CHECKPOINT {
-            if let Record::Checkpoint { oldest, .. } = decode(path, 0, raw.kind, raw.payload)? {
-                survey.oldest = survey.oldest.max(oldest);
-            }
+        if raw.kind == CHECKPOINT
+            && let Record::Checkpoint { oldest, .. } = decode(path, 0, raw.kind, raw.payload)?
+        {
+            survey.oldest = survey.oldest.max(oldest);
         }
     }
     Ok(())

@@ -150,10 +150,9 @@ impl Script {
         if !key.flying.is_empty() || !key.open.is_empty() || !key.asked.is_empty() {
             return;
         }
-        if let Some(mut live) = key.live.take() {
-            if write_view(machine, name, &mut live) {
-                machine.engine.take(Call::Release(name.clone(), live.epoch));
-            }
+        let Some(mut live) = key.live.take() else { return };
+        if write_view(machine, name, &mut live) {
+            machine.engine.take(Call::Release(name.clone(), live.epoch));
         }
     }
 
@@ -242,10 +241,9 @@ impl Script {
         for (name, key) in &self.keys {
             for sent in &key.sent {
                 let again = message(name.as_str(), 9999, &sent.id, &sent.body);
-                match machine.enqueue(again) {
-                    Enqueued::Duplicate { turn, .. } => assert_eq!(turn, sent.turn),
-                    other => panic!("{} of {name} was taken twice: {other:?}", sent.id),
-                }
+                let answer = machine.enqueue(again);
+                let known = matches!(answer, Enqueued::Duplicate { turn, .. } if turn == sent.turn);
+                assert!(known, "{} of {name} was taken twice: {answer:?}", sent.id);
             }
         }
     }
