@@ -73,7 +73,19 @@ struct Loading {
     early: Inbox,
     kept: Vec<Mail>,
     awaited: Vec<crate::drain::Asked>,
-    crash: Option<LoggedCrash>,
+    before: Before,
+}
+
+/// How the life before this one ended.
+#[derive(Default)]
+enum Before {
+    /// The journal knows.
+    #[default]
+    Unknown,
+    /// By this crash.
+    Crashed(LoggedCrash),
+    /// It loaded anew by itself: nothing is to blame.
+    Reloaded,
 }
 
 // === impl Session ===
@@ -82,7 +94,7 @@ impl Session {
     /// A session that loads as soon as it is started.
     pub fn new(shared: Arc<Shared>, neighbours: Neighbours, path: ActorPath, lease: Lease, crash: CrashCell) -> Self {
         let file = Arc::new(File { path: shared.file_of(lease.key()).into(), turn: Mutex::new(()) });
-        let loading = Loading { crash: crash.last_crash(), ..Loading::default() };
+        let loading = Loading::default();
         Self {
             shared,
             neighbours,
@@ -253,8 +265,8 @@ impl Actor for Session {
 
 impl Supervised for Session {
     fn restarting(&mut self, _: &mut Self::Context) {
-        let crash = self.crash.last_crash();
-        self.forget(crash);
+        let before = self.crash.last_crash().map_or(Before::Unknown, Before::Crashed);
+        self.forget(before);
     }
 }
 

@@ -66,10 +66,12 @@ impl Session {
     }
 
     fn go(&mut self, reason: ExitReason, ctx: &mut Ctx<Self>) {
-        if reason == ExitReason::Passivated
-            && let Life::Live(live) = &self.state
+        if let Life::Live(live) = &self.state
+            && live.machine.is_idle()
         {
             self.shared.journal.release(self.lease.key().clone(), live.ledger.epoch);
+        }
+        if reason == ExitReason::Passivated {
             self.shared.log.record(self.event(EventName::Passivated, None));
         }
         self.crash.exit_reason(reason);

@@ -5,15 +5,14 @@ use std::io;
 use std::sync::Arc;
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::ids::EntryId;
+use domain::ids::{EntryId, TurnId};
 use domain::transcript::{Transcript, read_lines};
 use protocol::journal::{JournalError, Loaded, ViewWritten};
 use protocol::supervision::{EventName, ExitReason};
-use supervision::LoggedCrash;
 use supervision::ports::offload;
 
 use super::live::{Exit, Live};
-use super::{Life, Loading, Session};
+use super::{Before, Life, Loading, Session};
 use crate::context::{Context, written};
 use crate::drain::Drain;
 use crate::file::{self, Found, Spare, Standing};
@@ -42,11 +41,32 @@ pub(super) enum LoadError {
     Lost,
 }
 
+// === impl Before ===
+
+impl Before {
+    /// Whether a crash that the journal reports is `turn`'s.
+    fn blames(&self, turn: TurnId) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Crashed(logged) => logged.crash.turn.is_some_and(|(id, _)| id == turn),
+            Self::Reloaded => false,
+        }
+    }
+
+    /// The event that led here.
+    fn event(self) -> Option<String> {
+        match self {
+            Self::Crashed(logged) => Some(logged.event),
+            Self::Unknown | Self::Reloaded => None,
+        }
+    }
+}
+
 // === impl Session ===
 
 impl Session {
     /// Replaces everything by what a fresh start has; the running work is cancelled, mail that was kept stays.
-    pub(super) fn forget(&mut self, crash: Option<LoggedCrash>) {
+    pub(super) fn forget(&mut self, before: Before) {
         self.life = self.life.wrapping_add(1);
         self.crash.clear_turn();
         let mut loading = match std::mem::replace(&mut self.state, Life::Gone) {
@@ -54,14 +74,14 @@ impl Session {
             Life::Live(mut live) => Box::new(Loading { awaited: live.take_tools(), ..Loading::default() }),
             Life::Gone => Box::default(),
         };
-        loading.crash = crash;
+        loading.before = before;
         self.state = Life::Loading(loading);
         self.note();
     }
 
     /// Loads again, in place.
     pub(super) fn reload(&mut self, ctx: &mut Ctx<Self>) {
-        self.forget(None);
+        self.forget(Before::Reloaded);
         self.begin_load(ctx);
     }
 
@@ -99,11 +119,12 @@ impl Session {
 
     fn go_live(&mut self, opened: Opened, ctx: &mut Ctx<Self>) {
         let Life::Loading(loading) = std::mem::replace(&mut self.state, Life::Gone) else { return };
-        let Loading { early, kept, awaited, crash } = *loading;
+        let Loading { early, kept, awaited, before } = *loading;
         let now = self.now();
         let Opened { loaded, standing, transcript, bytes, complete } = opened;
         let cut = loaded.cut.map(|turn| Cut {
-            blamed: crash.as_ref().and_then(|crash| crash.crash.turn).is_some_and(|(id, _)| id == turn.started.turn),
+            blamed: before.blames(turn.started.turn),
+            alone: self.lease.alone(),
             written: written(&transcript, turn.started.turn),
             turn,
         });
@@ -137,7 +158,7 @@ impl Session {
         }));
         let mut event = self.event(EventName::Activated, None);
         event.inbox = Some(inbox as u64);
-        event.cause = crash.map(|crash| crash.event);
+        event.cause = before.event();
         let id = self.shared.log.record(event);
         self.report_found(standing.found, Some(id));
         if has_lines && complete {

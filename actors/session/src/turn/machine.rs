@@ -157,7 +157,9 @@ impl Machine {
 
     /// Whether it can leave memory: nothing waits, runs, or is on its way to disk.
     pub fn is_idle(&self) -> bool {
-        self.turn.is_none() && self.inbox.is_empty() && self.commits.is_empty() && !self.view_busy
+        // A turn that was checkpointed for an orderly stop is gone from here, but still open.
+        let no_turn = self.turn.is_none() && self.inbox.running().is_none() && self.inbox.is_empty();
+        no_turn && self.commits.is_empty() && !self.view_busy
     }
 
     fn commit(&mut self, batch: Batch, dropped: Vec<TurnId>, out: &mut Vec<Effect>) {

@@ -16,6 +16,8 @@ pub struct Cut {
     pub turn: CutTurn,
     /// Whether the crash that cut it (if it was one) happened while this turn was worked on.
     pub blamed: bool,
+    /// Whether it is run alone now, should it be a suspect.
+    pub alone: bool,
     /// The transcript's side.
     pub written: Written,
 }
@@ -66,7 +68,7 @@ pub fn decide(cut: &Cut, rules: &Rules) -> Decision {
         return Decision::GiveUp(next);
     }
     next.attempt = next.attempt.next();
-    next.alone = next.deaths >= SUSPECT_DEATHS;
+    next.alone = cut.alone && next.deaths >= SUSPECT_DEATHS;
     Decision::Again(next)
 }
 
@@ -110,17 +112,17 @@ mod tests {
         }
     }
 
-    fn cut(started: Started, left_by: LeftBy, blamed: bool) -> Cut {
+    fn cut(started: Started, left_by: LeftBy, blamed: bool, alone: bool) -> Cut {
         let turn = CutTurn { started, left_by, tools_started: Vec::new() };
-        Cut { turn, blamed, written: Written::default() }
+        Cut { turn, blamed, alone, written: Written::default() }
     }
 
     /// Lives through `left_by` until the turn is given up; how many cuts that takes.
-    fn cuts_until_given_up(left_by: LeftBy, blamed: bool, limit: u32) -> Option<u32> {
+    fn cuts_until_given_up(left_by: LeftBy, blamed: bool, alone: bool) -> Option<u32> {
         let turn = TurnId(Uuid::nil());
         let mut started = Started { turn, attempt: Attempt::FIRST, crashes: 0, deaths: 0, alone: false };
-        for count in 1..=limit {
-            match decide(&cut(started, left_by, blamed), &rules()) {
+        for count in 1..=100 {
+            match decide(&cut(started, left_by, blamed, alone), &rules()) {
                 Decision::Again(next) => {
                     assert_eq!(next.attempt, started.attempt.next());
                     started = next;
@@ -133,10 +135,12 @@ mod tests {
 
     #[test]
     fn only_its_own_crashes_and_lonely_deaths_condemn_a_turn() {
-        assert_eq!(cuts_until_given_up(LeftBy::Crash, true, 100), Some(3));
-        assert_eq!(cuts_until_given_up(LeftBy::Crash, false, 100), None);
-        assert_eq!(cuts_until_given_up(LeftBy::Interrupted, true, 100), None);
+        assert_eq!(cuts_until_given_up(LeftBy::Crash, true, false), Some(3));
+        assert_eq!(cuts_until_given_up(LeftBy::Crash, false, false), None);
+        assert_eq!(cuts_until_given_up(LeftBy::Interrupted, true, true), None);
         // Two deaths make it a suspect; three more, alone, condemn it.
-        assert_eq!(cuts_until_given_up(LeftBy::Death, false, 100), Some(5));
+        assert_eq!(cuts_until_given_up(LeftBy::Death, false, true), Some(5));
+        // In company only the hard limit does.
+        assert_eq!(cuts_until_given_up(LeftBy::Death, false, false), Some(20));
     }
 }

@@ -357,6 +357,7 @@ impl World {
                     tools_started: kept.started.iter().filter(|id| !has_result(kept, id)).cloned().collect(),
                 },
                 blamed,
+                alone: blamed,
                 written: Written { user: kept.user, messages: kept.messages.clone() },
             }
         });

@@ -25,6 +25,8 @@ use uuid::Uuid;
 
 use crate::{Neighbours, Session, SessionConfig, Shared};
 
+type Held = Box<dyn FnOnce(&mut Books) + Send>;
+
 #[derive(Default)]
 pub struct Books {
     pub epoch: u64,
@@ -40,7 +42,7 @@ pub struct Books {
     pub verdicts: Vec<CommitOutcome>,
     /// While set, commits and loads wait.
     pub hold: bool,
-    held: Vec<Box<dyn FnOnce(&mut Books) + Send>>,
+    held: Vec<Held>,
     next_commit: u64,
 }
 
