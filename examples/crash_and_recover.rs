@@ -29,8 +29,7 @@ async fn accept_and_hang(directory: &Path) -> anyhow::Result<()> {
 
 fn parent() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut child =
-        Command::new(std::env::current_exe()?).arg(directory.path()).stdout(Stdio::piped()).spawn()?;
+    let mut child = Command::new(std::env::current_exe()?).arg(directory.path()).stdout(Stdio::piped()).spawn()?;
     let out = child.stdout.take().ok_or_else(|| anyhow::anyhow!("the child has no output"))?;
     let mut turn = String::new();
     BufReader::new(out).read_line(&mut turn)?;

@@ -47,8 +47,10 @@ pub enum Command {
         A second SIGINT stops at once; nothing accepted is lost.")]
     Gateway,
     /// Talk to the agent: one message with -m, else a conversation
-    #[command(after_help = "Examples:\n  greenroom agent -m \"hello\"\n  greenroom agent -m \"and now?\" -s cli:work\n  \
-        greenroom agent                     interactive; /help lists its commands")]
+    #[command(
+        after_help = "Examples:\n  greenroom agent -m \"hello\"\n  greenroom agent -m \"and now?\" -s cli:work\n  \
+        greenroom agent                     interactive; /help lists its commands"
+    )]
     Agent(AgentArgs),
     /// Write a first configuration and workspace; nothing that exists is touched
     Onboard,
@@ -58,8 +60,10 @@ pub enum Command {
     #[command(subcommand)]
     Sessions(Sessions),
     /// Read the supervision log: what died, why, what was lost and what runs again
-    #[command(after_help = "Examples:\n  greenroom logs --follow\n  greenroom logs --session api:7 --event restarted\n  \
-        greenroom logs --path '/registry/*/session/telegram:*' --json")]
+    #[command(
+        after_help = "Examples:\n  greenroom logs --follow\n  greenroom logs --session api:7 --event restarted\n  \
+        greenroom logs --path '/registry/*/session/telegram:*' --json"
+    )]
     Logs(LogsArgs),
     /// Show the live tree of actors of the running gateway
     Tree(Output),

@@ -61,17 +61,9 @@ pub async fn with_reqwest(run: &Run) -> anyhow::Result<Measured> {
                 while begin.elapsed() < run.length {
                     let user = next.fetch_add(1, Ordering::Relaxed) % run.users;
                     let start = Instant::now();
-                    let sent = client
-                        .post(format!("{}/chat/completions", run.url))
-                        .header("content-type", "application/json")
-                        .body(body(user))
-                        .send()
-                        .await;
-                    match sent {
-                        Ok(reply) if reply.status().is_success() && reply.bytes().await.is_ok() => {
-                            times.push(start.elapsed());
-                        }
-                        Ok(_) | Err(_) => failed += 1,
+                    match turn(&client, &run.url, user).await {
+                        Ok(()) => times.push(start.elapsed()),
+                        Err(_) => failed += 1,
                     }
                 }
                 (times, failed)
@@ -79,6 +71,12 @@ pub async fn with_reqwest(run: &Run) -> anyhow::Result<Measured> {
         })
         .collect();
     collect(tasks, begin, cpu, run.pid).await
+}
+
+async fn turn(client: &reqwest::Client, url: &str, user: u64) -> reqwest::Result<()> {
+    let request = client.post(format!("{url}/chat/completions")).header("content-type", "application/json");
+    request.body(body(user)).send().await?.error_for_status()?.bytes().await?;
+    Ok(())
 }
 
 /// Closed loops with a keep-alive client that does the least possible.
@@ -183,15 +181,14 @@ pub async fn each_once(url: &str, sessions: u64) -> anyhow::Result<()> {
     let next = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..64)
         .map(|_| {
-            let (client, next, url) = (client.clone(), next.clone(), format!("{url}/chat/completions"));
+            let (client, next, url) = (client.clone(), next.clone(), url.to_owned());
             tokio::spawn(async move {
                 loop {
                     let user = next.fetch_add(1, Ordering::Relaxed);
                     if user >= sessions {
                         return Ok::<(), reqwest::Error>(());
                     }
-                    let sent = client.post(&url).header("content-type", "application/json").body(body(user));
-                    sent.send().await?.error_for_status()?.bytes().await?;
+                    turn(&client, &url, user).await?;
                 }
             })
         })

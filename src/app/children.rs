@@ -29,12 +29,18 @@ impl Children {
 
     /// Starts the front ends on each arbiter.
     pub fn attach(&self, shared: Arc<Shared>, provider: &Arc<provider::Shared>, catalog: &Arc<tools::Catalog>) {
-        let neighbours = (0..self.placement.arbiters()).map(|arbiter| self.start_front_ends(arbiter, provider, catalog));
+        let neighbours =
+            (0..self.placement.arbiters()).map(|arbiter| self.start_front_ends(arbiter, provider, catalog));
         let ready = Ready { shared, neighbours: neighbours.collect() };
         assert!(self.ready.set(ready).is_ok(), "the front ends are started once");
     }
 
-    fn start_front_ends(&self, arbiter: usize, provider: &Arc<provider::Shared>, catalog: &Arc<tools::Catalog>) -> Neighbours {
+    fn start_front_ends(
+        &self,
+        arbiter: usize,
+        provider: &Arc<provider::Shared>,
+        catalog: &Arc<tools::Catalog>,
+    ) -> Neighbours {
         let child = |name: &str, kind| {
             let mut child = Child::new(format!("/{name}/{arbiter}"), kind);
             child.policy = self.policy.clone();

@@ -55,8 +55,14 @@ impl Lock {
         if let Some(parent) = file.parent() {
             std::fs::create_dir_all(parent).map_err(io)?;
         }
-        let mut open =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(file).map_err(io)?;
+        let mut open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(file)
+            .map_err(io)?;
         match open.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

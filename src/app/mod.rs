@@ -28,7 +28,7 @@ use session::{SessionConfig, Shared, Transcripts};
 use supervision::log::{LogOptions, LogWriter};
 use supervision::ports::Ports;
 use supervision::real::real_ports;
-use supervision::{ArbiterPlacement, Kernel, Placement};
+use supervision::{ArbiterPlacement, Kernel};
 
 use crate::config::{Loaded, Paths};
 use crate::exit::{Exit, ExitCode};

@@ -73,6 +73,13 @@ impl Options {
         self
     }
 
+    /// Uses journal segments of this size, however small.
+    #[must_use]
+    pub fn with_segment_bytes(mut self, bytes: u64) -> Self {
+        self.loaded.config.journal.segment_bytes = bytes;
+        self
+    }
+
     /// Runs in another world: no directory lock is taken, and everything stays on the calling thread.
     #[must_use]
     pub fn in_world(mut self, world: World) -> Self {

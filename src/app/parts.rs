@@ -28,7 +28,10 @@ pub struct Model {
 }
 
 /// Chooses the provider.
-pub fn model(loaded: &Loaded, env: &std::collections::BTreeMap<String, String>) -> Result<Model, crate::config::ConfigError> {
+pub fn model(
+    loaded: &Loaded,
+    env: &std::collections::BTreeMap<String, String>,
+) -> Result<Model, crate::config::ConfigError> {
     let running = loaded.config.runtime.max_running_turns;
     Ok(match loaded.provider(env)? {
         ProviderChoice::Offline { .. } => Model {
@@ -86,6 +89,8 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
             },
             timeout: Duration::from_secs(exec.timeout),
             allowed_env_keys: exec.allowed_env_keys.clone(),
+            path_prepend: exec.path_prepend.clone(),
+            path_append: exec.path_append.clone(),
         },
     }
 }

@@ -99,7 +99,12 @@ impl App {
         let gateway_config = parts::gateway(config, token, transcripts, logs, drain.clone());
         let mut serving = vec![
             tokio::spawn(channel::gateway::serve(gateway, doors.clone(), gateway_config, shutdown.clone())),
-            tokio::spawn(channel::openai_api::serve(api, doors.clone(), parts::api(config, &self.model), shutdown.clone())),
+            tokio::spawn(channel::openai_api::serve(
+                api,
+                doors.clone(),
+                parts::api(config, &self.model),
+                shutdown.clone(),
+            )),
         ];
         if let Some(listener) = websocket {
             let door = channel::websocket::serve(listener, doors, parts::websocket(config), shutdown.clone());

@@ -177,7 +177,8 @@ fn read_piece(line: &str) -> Option<Piece> {
     }
 }
 
-const HELP: &str = "/help  this text\n/status  what the session does\n/quit  leave (also Ctrl-D)\nCtrl-C  cancel the running turn";
+const HELP: &str =
+    "/help  this text\n/status  what the session does\n/quit  leave (also Ctrl-D)\nCtrl-C  cancel the running turn";
 
 fn loaded_history() -> Option<std::path::PathBuf> {
     std::env::home_dir().map(|home| home.join(".greenroom/history"))

@@ -79,9 +79,8 @@ pub fn restore(loaded: &Loaded, dir: &Path) -> anyhow::Result<()> {
 
 fn refuse_if_used(paths: &Paths) -> Result<(), Exit> {
     for used in [&paths.journal, &paths.sessions] {
-        let holds_something = fs::read_dir(used).is_ok_and(|mut entries| {
-            entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != ".lock"))
-        });
+        let holds_something = fs::read_dir(used)
+            .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != ".lock")));
         if holds_something {
             let message = format!("{} holds data; restore into a data directory without any", used.display());
             return Err(Exit::new(ExitCode::Failed, message));

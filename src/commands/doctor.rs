@@ -57,7 +57,11 @@ pub fn run(place: &Place, output: Output) -> anyhow::Result<()> {
         }
     }
     let bad = checks.iter().filter(|check| check.verdict == Verdict::Bad).count();
-    if bad == 0 { Ok(()) } else { Err(Exit::new(ExitCode::Failed, format!("{bad} of {} checks are bad", checks.len())).into()) }
+    if bad == 0 {
+        Ok(())
+    } else {
+        Err(Exit::new(ExitCode::Failed, format!("{bad} of {} checks are bad", checks.len())).into())
+    }
 }
 
 /// `config check`: errors end with the exit code for configuration; warnings are listed.
@@ -166,7 +170,7 @@ fn locks(paths: &Paths) -> Check {
 
 fn sandbox() -> Check {
     match tools::probe_sandbox() {
-        tools::SandboxMode::Bwrap { .. } => check("sandbox", Verdict::Ok, "bubblewrap works; exec is sandboxed"),
+        tools::SandboxMode::Bubblewrap { .. } => check("sandbox", Verdict::Ok, "bubblewrap works; exec is sandboxed"),
         tools::SandboxMode::Unavailable { reason } => {
             check("sandbox", Verdict::Warning, format!("exec is refused: {reason}"))
         }

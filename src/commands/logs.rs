@@ -69,7 +69,10 @@ fn filter(arguments: &LogsArgs) -> Result<Filter, Exit> {
     })
 }
 
-fn parsed<T: std::str::FromStr<Err = domain::ids::BadId>>(name: &str, text: Option<&String>) -> Result<Option<T>, Exit> {
+fn parsed<T: std::str::FromStr<Err = domain::ids::BadId>>(
+    name: &str,
+    text: Option<&String>,
+) -> Result<Option<T>, Exit> {
     let parse = |text: &String| {
         text.parse().map_err(|error: domain::ids::BadId| Exit::new(ExitCode::Usage, format!("--{name}: {error}")))
     };

@@ -59,8 +59,7 @@ async fn bad_requests_get_error_objects_that_name_the_place() {
     let client = provider::http_client().unwrap();
     for body in [b"{\"messages\": ".to_vec(), vec![0xff, 0xfe, b'{'], Vec::new()] {
         let url = format!("{}/chat/completions", gateway.api());
-        let reply =
-            client.post(url).header("content-type", "application/json").body(body).send().await.unwrap();
+        let reply = client.post(url).header("content-type", "application/json").body(body).send().await.unwrap();
         assert_eq!(reply.status(), 400);
         assert!(reply.json::<Value>().await.unwrap()["error"]["message"].is_string());
     }

@@ -35,7 +35,7 @@ async fn accept_round(gateway: &Gateway, round: usize, accepted: &mut Accepted) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_accepted_message_is_answered_once_and_in_order_over_twenty_kills() {
     let model = Model::start_on_thread();
-    model.config(|config| config.delay_ms = 500);
+    model.config(|config| config.delay = std::time::Duration::from_millis(500));
     // Far more deaths in a row than any limit that could condemn an innocent turn.
     let place = Place::with_model(&model.url(), json!({"supervision": {"processDeaths": 1000}}));
     let mut accepted = Accepted::new();
@@ -44,7 +44,7 @@ async fn every_accepted_message_is_answered_once_and_in_order_over_twenty_kills(
         accept_round(&gateway, round, &mut accepted).await;
         gateway.kill_nine();
     }
-    model.config(|config| config.delay_ms = 0);
+    model.config(|config| config.delay = std::time::Duration::from_millis(0));
     let gateway = place.start().await;
     gateway.settle().await;
     let status = gateway.admin("status").await;
@@ -64,10 +64,8 @@ fn check_transcript(place: &Place, chat: &str, rounds: usize) {
             [("user".to_owned(), text), ("assistant".to_owned(), format!("echo:r{round} "))]
         })
         .collect();
-    let found: Vec<(String, String)> = said(&lines)
-        .into_iter()
-        .map(|(role, text)| (role, text.trim_end_matches('\0').to_owned()))
-        .collect();
+    let found: Vec<(String, String)> =
+        said(&lines).into_iter().map(|(role, text)| (role, text.trim_end_matches('\0').to_owned())).collect();
     let trim = |list: &[(String, String)]| -> Vec<(String, String)> {
         list.iter().map(|(role, text)| (role.clone(), text.trim().to_owned())).collect()
     };

@@ -42,7 +42,7 @@ async fn client(gateway: &Gateway, number: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_clients_get_each_answer_once_and_in_order() {
     let model = Model::start_on_thread();
-    model.config(|config| config.delay_ms = 5);
+    model.config(|config| config.delay = std::time::Duration::from_millis(5));
     let place = Place::with_model(&model.url(), json!({}));
     let gateway = place.start().await;
     futures::future::join_all((0..CLIENTS).map(|number| client(&gateway, number))).await;
@@ -84,9 +84,12 @@ async fn a_stream_that_breaks_before_its_first_word_is_asked_again_and_never_sto
     let model = Model::start_on_thread();
     let place = Place::with_model(&model.url(), json!({}));
     let gateway = place.start().await;
-    let (status, body) = gateway.chat(json!({"user": "a", "messages": [{"role": "user", "content": "x [[error=500;times=1]]"}]}), None).await;
+    let (status, body) = gateway
+        .chat(json!({"user": "a", "messages": [{"role": "user", "content": "x [[error=500;times=1]]"}]}), None)
+        .await;
     assert_eq!(status, 200, "{body}");
     assert!(body["choices"][0]["message"]["content"].as_str().unwrap().starts_with("echo:x"), "{body}");
-    let (status, body) = gateway.chat(json!({"user": "a", "messages": [{"role": "user", "content": "y [[truncate]]"}]}), None).await;
+    let (status, body) =
+        gateway.chat(json!({"user": "a", "messages": [{"role": "user", "content": "y [[truncate]]"}]}), None).await;
     assert_ne!(status, 200, "a truncated stream passed as an answer: {body}");
 }

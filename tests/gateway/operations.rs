@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::support::{Place, said};
 
 async fn say(gateway: &crate::support::Gateway, chat: &str, text: &str) {
-    let (status, body) = gateway.chat(json!({"user": chat, "messages": [{"role": "user", "content": text}]}), None).await;
+    let (status, body) =
+        gateway.chat(json!({"user": chat, "messages": [{"role": "user", "content": text}]}), None).await;
     assert_eq!(status, 200, "{body}");
 }
 
@@ -27,8 +28,18 @@ async fn health_readiness_and_metrics_are_served() {
         assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
     }
     for name in [
-        "sessions", "turns_running", "inbox_messages", "inbox_oldest_seconds", "mailbox_messages", "restarts",
-        "dead_letters", "journal_batch_records", "journal_sync_seconds", "journal_bytes", "provider_calls", "provider_seconds",
+        "sessions",
+        "turns_running",
+        "inbox_messages",
+        "inbox_oldest_seconds",
+        "mailbox_messages",
+        "restarts",
+        "dead_letters",
+        "journal_batch_records",
+        "journal_sync_seconds",
+        "journal_bytes",
+        "provider_calls",
+        "provider_seconds",
     ] {
         assert!(metrics.contains(&format!("# TYPE greenroom_{name}")), "{name} is missing");
     }

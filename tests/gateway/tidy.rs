@@ -81,7 +81,19 @@ fn crates_import_only_what_the_layers_allow() {
 
 #[test]
 fn domain_is_pure() {
-    let banned = ["tokio", "actix", "std::fs", "std::net", "std::process", "std::thread", "Instant", "SystemTime", "now()", "std::env", "async fn"];
+    let banned = [
+        "tokio",
+        "actix",
+        "std::fs",
+        "std::net",
+        "std::process",
+        "std::thread",
+        "Instant",
+        "SystemTime",
+        "now()",
+        "std::env",
+        "async fn",
+    ];
     for (path, text) in sources("actors/domain/src") {
         for (at, line) in code(&text).iter().enumerate() {
             let line = line.split("//").next().unwrap();
@@ -125,7 +137,11 @@ fn files_are_short_enough_to_read() {
                 continue;
             }
             let lines = code(&text).len();
-            assert!(lines <= LINES_MAX, "{} has {lines} lines before its tests; {LINES_MAX} is the limit", path.display());
+            assert!(
+                lines <= LINES_MAX,
+                "{} has {lines} lines before its tests; {LINES_MAX} is the limit",
+                path.display()
+            );
         }
     }
 }
@@ -158,8 +174,22 @@ fn the_top_level_holds_only_what_it_should() {
     // A source archive has no git; the rule then has nothing to say.
     let Some(out) = out.ok().filter(|out| out.status.success()) else { return };
     let allowed = [
-        "Cargo.toml", "Cargo.lock", "src", "actors", "tests", "examples", "README.md", "CHANGELOG.md", "LICENSE",
-        "clippy.toml", "deny.toml", "rustfmt.toml", ".gitignore", ".ci", ".cargo", ".config",
+        "Cargo.toml",
+        "Cargo.lock",
+        "src",
+        "actors",
+        "tests",
+        "examples",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "clippy.toml",
+        "deny.toml",
+        "rustfmt.toml",
+        ".gitignore",
+        ".ci",
+        ".cargo",
+        ".config",
     ];
     for line in String::from_utf8(out.stdout).unwrap().lines() {
         let top = line.split('/').next().unwrap();
