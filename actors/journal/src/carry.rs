@@ -100,7 +100,7 @@ impl Checkpoint {
 impl Engine {
     /// Brings the checkpoint forward a little.
     pub(crate) fn carry_some(&mut self) {
-        if self.failed() || self.closed() || !self.checkpoint.has_work() {
+        if self.failed() || self.closed || !self.checkpoint.has_work() {
             return;
         }
         match std::mem::take(&mut self.checkpoint.stage) {
@@ -218,7 +218,7 @@ impl Engine {
     ) -> bool {
         let Some(state) = self.state.keys.get(key) else { return true };
         if state.base < cutoff {
-            let record = if state.idle() && self.state.keys.len() > IDLE_KEYS_MAX {
+            let record = if state.idle() && (state.closed || self.state.keys.len() > IDLE_KEYS_MAX) {
                 Record::Forgotten { key: key.clone() }
             } else {
                 Record::Key(Box::new(state.record(key)))

@@ -95,6 +95,8 @@ pub struct Engine {
     probe_at: Duration,
     pub(crate) draining: bool,
     pub(crate) closed: bool,
+    /// Told once nothing of it touches the disk any more.
+    pub(crate) closing: Vec<Sender<()>>,
     failed: Option<String>,
     fail: watch::Sender<Option<String>>,
     status: Arc<Mutex<JournalStatus>>,
@@ -129,6 +131,7 @@ impl Engine {
             probe_at: Duration::ZERO,
             draining: false,
             closed: false,
+            closing: Vec::new(),
             failed: None,
             fail,
             status,
@@ -145,6 +148,7 @@ impl Engine {
             return Self::refuse(call, why);
         }
         if self.closed {
+            self.log.preparing &= !matches!(call, Call::Prepared(_));
             return Self::refuse(call, "the journal is closed");
         }
         match call {
@@ -152,7 +156,11 @@ impl Engine {
             Call::Load(key, reply) => self.load(key, reply),
             Call::Commit(commit, reply) => self.commit(commit, reply),
             Call::Accepted(at, reply) => self.replies.push(Reply::Read(at, reply)),
-            Call::Release(key, epoch) => self.state.release(&key, epoch),
+            Call::Release(key, epoch) => {
+                if self.state.release(&key, epoch) && self.room(16 + key.as_str().len()) == Room::Ready {
+                    self.note(Record::Forgotten { key });
+                }
+            }
             Call::ViewWritten(written) => {
                 let key = written.key.clone();
                 if self.state.note_written(written) {
@@ -204,11 +212,16 @@ impl Engine {
         self.find_ids();
         self.prepare_next();
         self.show();
+        if self.ended() {
+            for reply in self.closing.drain(..) {
+                let _ = reply.send(());
+            }
+        }
     }
 
     /// Whether it has something to do without being called.
     pub fn has_work(&self) -> bool {
-        self.failed.is_none() && self.checkpoint.has_work()
+        !self.failed() && !self.closed && self.checkpoint.has_work()
     }
 
     /// Whether it waits for space and wants to look again after [`PROBE_INTERVAL`].
@@ -226,9 +239,9 @@ impl Engine {
         self.failed.is_some()
     }
 
-    /// Whether it has ended.
-    pub fn closed(&self) -> bool {
-        self.closed
+    /// Whether it was closed and nothing of it touches the disk any more.
+    pub fn ended(&self) -> bool {
+        self.closed && (!self.log.preparing || self.failed())
     }
 
     /// Answers a call that comes too late.
@@ -240,7 +253,7 @@ impl Engine {
             Call::Load(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             Call::Accepted(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             Call::Backup(_, reply) => drop(reply.send(Err(JournalError::Closed))),
-            Call::Close(reply) => drop(reply.send(())),
+            Call::Close(reply) => reply.send(()).unwrap_or_default(),
             Call::Quarantine(..)
             | Call::Unquarantine(..)
             | Call::Unfinished(_)
@@ -342,6 +355,7 @@ impl Engine {
             Self::refuse(call, why);
         }
         self.parked.clear();
+        self.closing.clear();
         self.around.metrics.journal_writable.set(0);
         self.fail.send_replace(Some(why.to_owned()));
         self.show();

@@ -151,7 +151,7 @@ impl Engine {
 
     pub(crate) fn close(&mut self, reply: Sender<()>) {
         self.urgent |= self.batch_records > 0;
-        self.replies.push(Reply::Unit(reply));
+        self.closing.push(reply);
         self.closed = true;
         for call in std::mem::take(&mut self.stalled) {
             Self::refuse(call, "the journal was closed while it waited for space");
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     pub(crate) fn find_ids(&mut self) {
-        if self.failed() || self.closed() {
+        if self.failed() || self.closed {
             self.finding.clear();
         }
         while !self.finding.is_empty() {

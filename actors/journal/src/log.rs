@@ -120,7 +120,7 @@ impl Log {
 
     /// Whether it is time to make the next segment.
     pub fn wants_next(&self) -> bool {
-        self.next.is_none() && !self.preparing && self.room() < self.active.header.length / 2
+        self.next.is_none() && !self.preparing && self.room() < self.active.header.length / 4 * 3
     }
 
     /// The work of making the next segment, to be done elsewhere.

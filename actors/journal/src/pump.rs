@@ -106,7 +106,7 @@ impl Local {
 }
 
 fn run(mut engine: Engine, calls: &mpsc::Receiver<Call>) {
-    while !engine.closed() {
+    while !engine.ended() {
         let first = if engine.has_work() {
             Call::Tick
         } else if engine.waits_for_space() {

@@ -135,10 +135,14 @@ fn resume(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Result<Log
         }
     };
     // One empty segment after the active one is the prepared next; more are left of an earlier life.
-    let mut after = survey.segments.iter().skip(last + 1);
-    let next = after.next().map(|segment| open(disk.as_ref(), dir, segment.header)).transpose()?;
+    let mut after = survey.segments.iter().skip(last + 1).peekable();
+    let next = after.next_if(|next| next.header.length == options.segment_bytes);
+    let next = next.map(|next| open(disk.as_ref(), dir, next.header)).transpose()?;
     spares.extend(after.map(|segment| segment::path(dir, segment.header.number)));
-    for path in spares.split_off(spares.len().min(SPARES_MAX)) {
+    let reusable = |path: &PathBuf| disk.stat(path).is_ok_and(|stat| stat.length == options.segment_bytes);
+    let (mut spares, mut removed): (Vec<_>, Vec<_>) = spares.into_iter().partition(reusable);
+    removed.extend(spares.split_off(spares.len().min(SPARES_MAX)));
+    for path in removed {
         disk.remove(&path).map_err(at_dir)?;
     }
     disk.sync_dir(dir).map_err(at_dir)?;
@@ -191,6 +195,9 @@ fn settle(segment: &Segment, tail: &Surveyed) -> io::Result<()> {
 /// A segment says how it was written, because that decides what a hole in it means: so a new one begins.
 fn switch_durability(log: &mut Log) -> Result<(), OpenError> {
     log.next = None;
+    for segment in log.older.iter().chain(std::iter::once(&log.active)) {
+        segment.file.sync_data().map_err(|source| OpenError::Io { path: log.dir.clone(), source })?;
+    }
     let made = log.prepare()().map_err(|source| OpenError::Io { path: log.dir.clone(), source })?;
     log.preparing = false;
     log.prepared(made);

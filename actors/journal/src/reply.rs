@@ -84,7 +84,7 @@ impl Engine {
                 Some(source) => self.around.ports.offload.run(Box::new(move || drop(reply.send(source.accepted())))),
                 None => drop(reply.send(Err(JournalError::Unreadable("its segment is gone".to_owned())))),
             },
-            Reply::Unit(reply) => drop(reply.send(())),
+            Reply::Unit(reply) => reply.send(()).unwrap_or_default(),
             Reply::Unfinished(found, reply) => drop(reply.send(found)),
             Reply::Letters(letters, reply) => drop(reply.send(letters)),
             Reply::Backup(to, reply) => {

@@ -90,7 +90,11 @@ impl State {
                 }
                 key.quarantine = Some(Box::new((quarantine.until_ms, quarantine.times, quarantine.reason)));
             }
-            Record::Released { key } => self.entry(&key, at).quarantine = None,
+            Record::Released { key } => {
+                if let Some(key) = self.keys.get_mut(&key) {
+                    key.quarantine = None;
+                }
+            }
             Record::ViewSynced { key, session, commit, mark } => self.view_synced(&key, session, commit, mark, at),
             Record::Key(record) => {
                 let name = record.key.clone();
@@ -114,7 +118,8 @@ impl State {
     }
 
     fn forget(&mut self, key: &SessionKey) {
-        if let Some(gone) = self.keys.remove(key) {
+        // What begins after a closed transcript counts from one again.
+        if let Some(gone) = self.keys.remove(key).filter(|gone| !gone.closed) {
             self.raise_floors(Floors { epoch: gone.epoch, seq: Seq(gone.next_seq.0.saturating_sub(1)) });
         }
     }
@@ -298,16 +303,14 @@ impl State {
         }
     }
 
-    /// The incarnation let the key go. A closed and empty one needs no memory.
-    pub fn release(&mut self, name: &SessionKey, epoch: Epoch) {
-        let Some(key) = self.keys.get_mut(name).filter(|key| key.epoch == epoch) else { return };
+    /// The incarnation let the key go; whether the key can be forgotten, because its transcript was closed.
+    pub fn release(&mut self, name: &SessionKey, epoch: Epoch) -> bool {
+        let Some(key) = self.keys.get_mut(name).filter(|key| key.epoch == epoch) else { return false };
         key.loaded = false;
         if key.open.is_empty() {
             key.recent = None;
         }
-        if key.closed && key.open.is_empty() && key.quarantine.is_none() {
-            self.keys.remove(name);
-        }
+        key.closed && key.idle()
     }
 
     /// Takes the ids that the transcript of `key` has.
@@ -352,7 +355,6 @@ impl State {
     /// After the log was read: no incarnation of before is alive, and the process did not end in order unless a
     /// record says so.
     pub fn finish_recovery(&mut self) {
-        self.keys.retain(|_, key| !(key.closed && key.open.is_empty() && key.quarantine.is_none()));
         for key in self.keys.values_mut().filter(|key| !key.open.is_empty()) {
             key.marks.get_or_insert_default().left.get_or_insert(LeftBy::Death);
         }

@@ -231,11 +231,16 @@ fn a_closed_session_leaves_nothing() {
     machine.commit(end);
     machine.engine.take(Call::Release(key("a"), loaded.epoch));
     assert!(machine.engine.state.keys.is_empty());
-    let mut machine = machine.kill();
+    let mut machine = machine.restart();
     assert_eq!(machine.report.keys, 0);
     let again = machine.load(&key("a"));
     assert_ne!(again.session, loaded.session);
-    assert!(again.lines.is_empty());
+    assert_eq!((again.lines.len(), again.epoch, again.next_commit), (0, loaded.epoch, 1));
+    let mut first = commit(&key("a"), again.session, again.epoch, 1);
+    first.lines = vec![line("new")];
+    machine.commit(first);
+    let again = machine.kill().load(&key("a"));
+    assert_eq!((again.lines, again.next_commit), (vec![line("new")], 2));
 }
 
 #[test]
