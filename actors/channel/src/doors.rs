@@ -1,5 +1,6 @@
 //! What all doors share.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -60,7 +61,18 @@ impl Phase {
 
 /// Everything a door needs. Cheap to clone.
 #[derive(Clone)]
-pub struct Doors {
+pub struct Doors(Arc<Shared>);
+
+impl Deref for Doors {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// What is behind [`Doors`].
+pub struct Shared {
     /// Takes messages.
     pub journal: Arc<dyn Journal>,
     /// Reaches sessions.
@@ -77,7 +89,7 @@ pub struct Doors {
     pub phase: Arc<Phase>,
     /// Bytes of requests and frames that may be under way in the whole process (`runtime.frameBytesInFlight`).
     pub frame_bytes: Arc<Semaphore>,
-    refusals: Arc<[Refusals; 3]>,
+    refusals: [Refusals; 3],
 }
 
 /// What [`Doors::new`] is made of.
@@ -148,7 +160,8 @@ impl Doors {
     pub fn new(parts: DoorsParts) -> Self {
         let DoorsParts { journal, sessions, hub, ports, metrics, log, phase, frame_bytes_in_flight } = parts;
         let frame_bytes = Arc::new(Semaphore::new(frame_bytes_in_flight.min(Semaphore::MAX_PERMITS)));
-        Self { journal, sessions, hub, ports, metrics, log, phase, frame_bytes, refusals: Arc::default() }
+        let refusals = Default::default();
+        Self(Arc::new(Shared { journal, sessions, hub, ports, metrics, log, phase, frame_bytes, refusals }))
     }
 
     /// A fresh turn id.
@@ -213,7 +226,7 @@ impl Doors {
 
     /// Counts what a client got wrong.
     pub(crate) fn rejected(&self, door: Door, reason: &'static str) {
-        tracing::debug!(door = door.word(), reason, "request refused");
+        tracing::info!(door = door.word(), reason, "request refused");
         self.metrics.refused.get_or_create(&ByDoorReason { door: door.word(), reason }).inc();
     }
 }

@@ -17,7 +17,7 @@ use axum::http::Response;
 use axum::http::header::RETRY_AFTER;
 use domain::ids::{MessageId, SessionKey, TurnId};
 use futures::stream;
-use protocol::journal::AcceptedState;
+use protocol::journal::{AcceptedState, DuplicateState};
 use protocol::turn::{Finished, Route, TurnEvent, TurnProgress};
 use serde::Deserialize;
 use serde_json::json;
@@ -86,9 +86,9 @@ pub(super) async fn say(
             let accepted = Json::event("accepted").plain("turn_id", turn).raw("seq", seq).raw("position", position);
             follow(accepted.text("state", word).done() + "\n", outlet, Some(watch))
         }
-        Verdict::Duplicate { turn, .. } => {
+        Verdict::Duplicate { turn, state } => {
             drop(watch);
-            duplicate(&gateway, &key, turn, outlet, sink).await
+            duplicate(&gateway, &key, (turn, state), outlet, sink).await
         }
         Verdict::Refused(refusal) => refused(refusal),
     }
@@ -97,7 +97,7 @@ pub(super) async fn say(
 async fn duplicate(
     gateway: &Gateway,
     key: &SessionKey,
-    turn: TurnId,
+    (turn, state): (TurnId, DuplicateState),
     outlet: Arc<Outlet<Infallible>>,
     sink: Arc<dyn Sink>,
 ) -> Response<Body> {
@@ -109,6 +109,8 @@ async fn duplicate(
             let end = finished_line(Json::event("finished").plain("turn_id", turn), &finished);
             follow(accepted + &end + "\n", outlet, None)
         }
+        // The journal has it, so its end will be shown.
+        Past::Unknown if state == DuplicateState::Open => follow(accepted, outlet, Some(watch)),
         Past::Unknown => error(409, "unknown_outcome", "the outcome of this message is no longer known"),
     }
 }

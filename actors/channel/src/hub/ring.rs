@@ -203,6 +203,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
         #[test]
         fn a_replay_joins_on_to_what_the_client_has(
             parts in prop::collection::vec("[a-zä€]{0,9}", 1..1500),

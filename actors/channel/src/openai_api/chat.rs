@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, Response};
 use domain::body::body_hash;
 use domain::ids::{MessageId, SessionKey, TurnId};
-use protocol::journal::Enqueued;
+use protocol::journal::{DuplicateState, Enqueued};
 use protocol::session::Mail;
 use protocol::turn::{Finished, Route};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -169,7 +169,7 @@ impl Message<'_> {
         };
         match guard.verdict().await {
             Verdict::Accepted { turn, .. } => Ok(Admitted { turn, past: None, guard }),
-            Verdict::Duplicate { turn, .. } => guard.join(turn, sink).await,
+            Verdict::Duplicate { turn, state } => guard.join(turn, state, sink).await,
             Verdict::Refused(refusal) => {
                 guard.done();
                 Err(refusal.into())
@@ -199,7 +199,7 @@ impl Guard {
     }
 
     /// Watches the turn of the first request with this key.
-    async fn join(mut self, turn: TurnId, sink: Arc<dyn Sink>) -> Result<Admitted, ApiError> {
+    async fn join(mut self, turn: TurnId, state: DuplicateState, sink: Arc<dyn Sink>) -> Result<Admitted, ApiError> {
         self.done();
         self.turn = turn;
         self.watch = Some(self.doors.hub.watch_turn(&self.key, turn, Keep::Yes, sink));
@@ -207,6 +207,8 @@ impl Guard {
         let past = match read_turn(&self.doors, &self.key, turn).await {
             Past::Open | Past::Unreachable => None,
             Past::Ended(finished) => Some(finished),
+            // The journal has it, so its end will be shown.
+            Past::Unknown if state == DuplicateState::Open => None,
             Past::Unknown => {
                 let message = "the outcome of the first request with this key is no longer known";
                 return Err(ApiError::request(409, "unknown_outcome", message));

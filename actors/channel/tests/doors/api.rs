@@ -1,0 +1,226 @@
+//! The OpenAI-compatible door.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use channel::Secret;
+use channel::openai_api::{ApiConfig, serve};
+use domain::body::{ContextRole, HistorySource, TurnBody};
+use protocol::journal::{BusyReason, Enqueued};
+use protocol::session::TurnRecord;
+use protocol::turn::TurnResult;
+use serde_json::{Value, json};
+use testkit::deadline::with_deadline;
+use tokio::task::JoinHandle;
+
+use crate::client::{get, post, read_until, receive, send};
+use crate::world::{World, finished, text_of};
+
+const CHAT: &str = "/v1/chat/completions";
+
+async fn open(config: ApiConfig) -> (Arc<World>, SocketAddr, JoinHandle<()>) {
+    let world = World::new();
+    let (listener, address) = world.listen().await;
+    let serving = tokio::spawn(serve(listener, world.doors.clone(), config, world.shutdown.clone()));
+    (world, address, serving)
+}
+
+fn ask(text: &str, more: Value) -> Vec<u8> {
+    let mut body = json!({"model": "m", "messages": [{"role": "user", "content": text}]});
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body.to_string().into_bytes()
+}
+
+fn chunks(body: &str) -> Vec<Value> {
+    body.split("\n\n").filter_map(|event| serde_json::from_str(event.strip_prefix("data: ")?).ok()).collect()
+}
+
+fn text(chunks: &[Value]) -> String {
+    chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_plain_answer_has_openais_shape() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    let reply = tokio::spawn(async move { post(address, CHAT, "", &ask("hi", json!({"session_id": "s"}))).await });
+    let message = world.message().await;
+    assert_eq!((message.key.as_str(), text_of(&message).as_str()), ("api:s", "hi"));
+    world.play(&message.key, message.turn).answer("Hello");
+    let reply = reply.await.unwrap();
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("x-greenroom-turn"), Some(message.turn.to_string().as_str()));
+    let body = reply.json();
+    assert_eq!(body["id"], format!("chatcmpl-{}", message.turn));
+    assert_eq!(body["object"], "chat.completion");
+    assert_eq!(body["choices"][0]["message"], json!({"role": "assistant", "content": "Hello", "refusal": null}));
+    assert_eq!(body["choices"][0]["finish_reason"], "stop");
+    assert_eq!(body["usage"]["total_tokens"], 5);
+}
+
+#[tokio::test]
+async fn a_streamed_answer_comes_piece_by_piece() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    let more = json!({"stream": true, "stream_options": {"include_usage": true}, "user": "u"});
+    let mut socket = send(address, "POST", CHAT, "", &ask("hi", more)).await;
+    let message = world.message().await;
+    assert_eq!(message.key.as_str(), "api:user:u");
+    let mut turn = world.play(&message.key, message.turn);
+    turn.start().say("Hel");
+    let first = read_until(&mut socket, "\"Hel\"").await;
+    assert!(first.contains("text/event-stream"));
+    turn.say("lo").end("Hello").finish(TurnResult::Done, "Hello");
+    let rest = read_until(&mut socket, "[DONE]").await;
+    assert!(first.contains("\"role\":\"assistant\""));
+    assert!(
+        rest.contains("\"lo\"") && rest.contains("\"finish_reason\":\"stop\"") && rest.contains("\"total_tokens\":5")
+    );
+}
+
+#[tokio::test]
+async fn a_request_with_a_history_brings_it_along() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    let body = json!({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]});
+    let _socket = send(address, "POST", CHAT, "", body.to_string().as_bytes()).await;
+    let message = world.message().await;
+    assert_eq!(message.key.as_str(), format!("api:req:{}", message.turn));
+    let body = TurnBody::decode(&message.body).unwrap();
+    assert!(body.ephemeral && body.history == HistorySource::Request);
+    let roles: Vec<ContextRole> = body.context.iter().map(|message| message.role).collect();
+    assert_eq!(roles, [ContextRole::System, ContextRole::User, ContextRole::Assistant]);
+}
+
+#[tokio::test]
+async fn one_key_is_one_turn() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    let key = "idempotency-key: k1\r\n";
+    let first = send(address, "POST", CHAT, key, &ask("hi", json!({}))).await;
+    let message = world.message().await;
+    assert_eq!((message.key.as_str(), message.message_id.as_str()), ("api:default", "k1"));
+    let mut turn = world.play(&message.key, message.turn);
+    turn.start().say("Hel");
+    world.backend.records.lock().unwrap().insert(message.turn, TurnRecord::Open);
+    drop(first);
+    let mut again = send(address, "POST", CHAT, key, &ask("hi", json!({"stream": true}))).await;
+    let begun = read_until(&mut again, "\"Hel\"").await;
+    assert!(begun.contains(&message.turn.to_string()));
+    assert_eq!(post(address, CHAT, key, &ask("other", json!({}))).await.status, 422);
+    turn.say("lo").end("Hello").finish(TurnResult::Done, "Hello");
+    read_until(&mut again, "[DONE]").await;
+    let record = finished(TurnResult::Done, "Hello");
+    let record = TurnRecord::Ended { result: record.result, text: record.text, usage: record.usage, model: "m".into() };
+    world.backend.records.lock().unwrap().insert(message.turn, record);
+    let late = post(address, CHAT, key, &ask("hi", json!({}))).await.json();
+    assert_eq!(late["id"], format!("chatcmpl-{}", message.turn));
+    assert_eq!(late["choices"][0]["message"]["content"], "Hello");
+    let streamed = post(address, CHAT, key, &ask("hi", json!({"stream": true}))).await;
+    assert_eq!(text(&chunks(&streamed.body)), "Hello");
+    assert!(streamed.body.ends_with("data: [DONE]\n\n"));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_its_turn_along() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    for stream in [false, true] {
+        let socket = send(address, "POST", CHAT, "", &ask("hi", json!({"stream": stream}))).await;
+        let message = world.message().await;
+        world.play(&message.key, message.turn).start();
+        drop(socket);
+        assert_eq!(world.cancelled().await, message.turn);
+    }
+    assert_eq!(world.hub.sessions(), 0, "nothing is left behind");
+}
+
+#[tokio::test]
+async fn turns_without_an_answer_are_error_objects() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    for (result, status, code) in [
+        (TurnResult::Failed, 502, "provider_error"),
+        (TurnResult::DeadLettered, 500, "dead_lettered"),
+        (TurnResult::Cancelled, 409, "cancelled"),
+    ] {
+        let socket = send(address, "POST", CHAT, "", &ask("hi", json!({}))).await;
+        let message = world.message().await;
+        world.play(&message.key, message.turn).start().finish(result, "sorry");
+        let reply = receive(socket).await;
+        assert_eq!((reply.status, &reply.json()["error"]["code"]), (status, &code.into()));
+        assert_eq!(reply.header("x-should-retry"), Some("false"));
+        let socket = send(address, "POST", CHAT, "", &ask("hi", json!({"stream": true}))).await;
+        let message = world.message().await;
+        world.play(&message.key, message.turn).start().finish(result, "sorry");
+        let reply = receive(socket).await;
+        assert_eq!(chunks(&reply.body).last().unwrap()["error"]["code"], code);
+        assert!(!reply.body.contains("[DONE]"));
+    }
+}
+
+#[tokio::test]
+async fn no_answer_in_time_is_a_504_and_cancels() {
+    let config = ApiConfig { timeout: Duration::from_millis(20), ..ApiConfig::new("m") };
+    let (world, address, _) = open(config).await;
+    let reply = post(address, CHAT, "", &ask("hi", json!({}))).await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (504, &"timeout".into()));
+    assert_eq!(world.cancelled().await, world.message().await.turn);
+}
+
+#[tokio::test]
+async fn bounds_say_when_to_come_back() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    for (refusal, status, retry) in [
+        (Enqueued::Busy { retry_after_ms: 1200, why: BusyReason::Session }, 429, "2"),
+        (Enqueued::Busy { retry_after_ms: 900, why: BusyReason::Disk }, 503, "1"),
+        (Enqueued::Draining, 503, "5"),
+    ] {
+        world.refuse(refusal);
+        let reply = post(address, CHAT, "", &ask("hi", json!({}))).await;
+        assert_eq!((reply.status, reply.header("retry-after")), (status, Some(retry)));
+        assert!(reply.json()["error"]["message"].is_string());
+    }
+}
+
+#[tokio::test]
+async fn wrong_requests_get_an_error_object() {
+    let config = ApiConfig { api_key: Secret::new("sesame"), body_bytes_max: 2000, ..ApiConfig::new("m") };
+    let (_world, address, _) = open(config).await;
+    let key = "authorization: Bearer sesame\r\n";
+    let long = ask(&"x".repeat(3000), json!({}));
+    let image = ask("", json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}));
+    for (method, path, headers, body, status, code) in [
+        ("POST", CHAT, "", ask("hi", json!({})), 401, "invalid_api_key"),
+        ("POST", CHAT, "authorization: Bearer no\r\n", ask("hi", json!({})), 401, "invalid_api_key"),
+        ("GET", "/v1/models", "", Vec::new(), 401, "invalid_api_key"),
+        ("POST", CHAT, key, b"{\"messages\"".to_vec(), 400, "invalid_json"),
+        ("POST", CHAT, key, b"\xff\xfe".to_vec(), 400, "invalid_json"),
+        ("POST", CHAT, key, Vec::new(), 400, "invalid_json"),
+        ("POST", CHAT, key, ask("hi", json!({"model": "other"})), 404, "model_not_found"),
+        ("POST", CHAT, key, ask("hi", json!({"stream": 1})), 400, "invalid_type"),
+        ("POST", CHAT, key, image, 400, "missing_required_parameter"),
+        ("POST", CHAT, key, long, 413, "request_too_large"),
+        ("GET", CHAT, key, Vec::new(), 405, "method_not_allowed"),
+        ("GET", "/v2", key, Vec::new(), 404, "not_found"),
+    ] {
+        let reply = receive(send(address, method, path, headers, &body).await).await;
+        assert_eq!((reply.status, &reply.json()["error"]["code"]), (status, &code.into()), "{method} {path}");
+    }
+    let reply =
+        post(address, CHAT, &format!("{key}idempotency-key: {}\r\n", "x".repeat(201)), &ask("a", json!({}))).await;
+    assert_eq!(reply.json()["error"]["code"], "invalid_idempotency_key");
+    assert_eq!(get(address, "/v1/models", key).await.json()["data"][0]["id"], "m");
+    assert_eq!(get(address, "/health", "").await.status, 200);
+    let garbage = receive(send(address, "\u{1}GARBAGE", "x", "", b"").await).await;
+    assert_eq!(garbage.status, 400);
+}
+
+#[tokio::test]
+async fn running_answers_are_given_before_the_end() {
+    let (world, address, serving) = open(ApiConfig::new("m")).await;
+    let socket = send(address, "POST", CHAT, "", &ask("hi", json!({}))).await;
+    let message = world.message().await;
+    world.shutdown.cancel();
+    world.play(&message.key, message.turn).answer("Hello");
+    assert_eq!(receive(socket).await.status, 200);
+    with_deadline("end of serving", serving).await.unwrap();
+}

@@ -1,0 +1,166 @@
+//! The gateway port.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use channel::Secret;
+use channel::doors::PhaseWord;
+use channel::gateway::{GatewayConfig, LogReader, SessionSummary, TranscriptReader, serve};
+use domain::ids::SessionKey;
+use protocol::journal::{BusyReason, Enqueued};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{Reply, get, post, receive, send};
+use crate::world::{World, text_of};
+
+struct Files;
+
+impl TranscriptReader for Files {
+    fn list(&self) -> io::Result<Vec<SessionSummary>> {
+        let summary = |key| SessionSummary {
+            key: SessionKey::new(key).unwrap(),
+            session: None,
+            updated_ms: 1,
+            messages: Some(2),
+            bytes: 3,
+            preview: None,
+        };
+        Ok(["api:b", "api:a/x", "cli:direct"].map(summary).into())
+    }
+    fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
+        Ok((key.as_str() == "api:a/x").then(|| vec!["{\"a\":1}".to_owned(), "damaged".to_owned()]))
+    }
+}
+
+impl LogReader for Files {
+    fn read(&self, after: Option<&str>, limit: usize) -> io::Result<Vec<(String, String)>> {
+        let from = after.map_or(0, |id| id.parse::<usize>().unwrap());
+        Ok((from + 1..=5).take(limit).map(|id| (id.to_string(), json!({"id": id.to_string()}).to_string())).collect())
+    }
+}
+
+const TOKEN: &str = "authorization: Bearer t\r\n";
+
+async fn open() -> (Arc<World>, SocketAddr, CancellationToken) {
+    let world = World::new();
+    let (listener, address) = world.listen().await;
+    let stop = CancellationToken::new();
+    let config = GatewayConfig {
+        admin_token: Secret::new("t"),
+        hosts: Vec::new(),
+        version: "1.2.3".to_owned(),
+        connections_max: 64,
+        drain: Duration::from_secs(5),
+        transcripts: Arc::new(Files),
+        log_reader: Arc::new(Files),
+        stop: stop.clone(),
+    };
+    tokio::spawn(serve(listener, world.doors.clone(), config, world.shutdown.clone()));
+    (world, address, stop)
+}
+
+async fn admin(to: SocketAddr, path: &str) -> Reply {
+    get(to, &format!("/admin/v1/{path}"), TOKEN).await
+}
+
+#[tokio::test]
+async fn health_ready_and_metrics_are_open() {
+    let (world, address, _) = open().await;
+    assert_eq!(get(address, "/health", "").await.body, r#"{"status":"ok"}"#);
+    assert_eq!(get(address, "/ready", "").await.status, 200);
+    for (word, reason) in [(PhaseWord::Recovering, "recovering"), (PhaseWord::Draining, "draining")] {
+        world.phase.set(word);
+        let reply = get(address, "/ready", "").await;
+        assert_eq!((reply.status, &reply.json()["reasons"]), (503, &json!([reason])));
+    }
+    world.phase.set(PhaseWord::Serving);
+    world.backend.writable.store(false, Ordering::Relaxed);
+    let reply = get(address, "/ready", "").await;
+    assert_eq!((reply.status, &reply.json()["reasons"]), (503, &json!(["journal_not_writable"])));
+    assert_eq!(get(address, "/health", "").await.status, 200);
+    let metrics = get(address, "/metrics", "").await.body;
+    for line in ["greenroom_sessions{state=\"live\"} 5", "greenroom_journal_writable 0", "greenroom_inbox_messages 2"] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in\n{metrics}");
+    }
+    assert_eq!(get(address, "/else", "").await.status, 404);
+}
+
+#[tokio::test]
+async fn the_administration_wants_its_token_and_a_host_of_this_machine() {
+    let (_world, address, _) = open().await;
+    for (headers, status) in [
+        ("", 401),
+        ("authorization: Bearer x\r\n", 401),
+        ("host: evil.example\r\nauthorization: Bearer t\r\n", 403),
+        ("host: 127.0.0.1:1\r\nauthorization: Bearer t\r\n", 200),
+    ] {
+        assert_eq!(get(address, "/admin/v1/status", headers).await.status, status, "{headers}");
+    }
+    assert_eq!(get(address, "/admin/v1/nothing", "").await.status, 401);
+    assert_eq!(admin(address, "nothing").await.status, 404);
+    assert_eq!(admin(address, "drain").await.status, 405);
+}
+
+#[tokio::test]
+async fn state_is_shown() {
+    let (_world, address, _) = open().await;
+    let status = admin(address, "status").await.json();
+    assert_eq!(
+        (&status["version"], &status["phase"], &status["journal"]["open"]),
+        (&"1.2.3".into(), &"serving".into(), &2.into())
+    );
+    assert_eq!(admin(address, "tree").await.json()["kind"], "registry");
+    let page = admin(address, "sessions?limit=2").await.json();
+    assert_eq!((&page["items"][0]["key"], &page["next"]), (&"api:a/x".into(), &"api:b".into()));
+    let page = admin(address, "sessions?cursor=api%3Ab").await.json();
+    assert_eq!((&page["items"][0]["key"], &page["next"]), (&"cli:direct".into(), &Value::Null));
+    let session = admin(address, "sessions/api%3Aa%2Fx").await.json();
+    assert_eq!((&session["entries"], &session["status"]["inbox"]), (&json!([{"a": 1}, "damaged"]), &3.into()));
+    assert_eq!(admin(address, "sessions/asleep").await.status, 404);
+    assert_eq!(admin(address, "sessions/%00").await.status, 400);
+    assert_eq!(admin(address, "sessions?limit=x").await.status, 400);
+    assert_eq!(admin(address, "deadletters").await.json(), json!({"items": [], "next": null}));
+    assert_eq!(admin(address, "logs?after=3").await.body, "{\"id\":\"4\"}\n{\"id\":\"5\"}\n");
+}
+
+#[tokio::test]
+async fn orders_are_carried_out() {
+    let (world, address, stop) = open().await;
+    let order = async |path: &str, body: &[u8]| post(address, &format!("/admin/v1/{path}"), TOKEN, body).await;
+    assert_eq!(order("sessions/c/stop?all=true", b"").await.json()["dropped"], 1);
+    assert_eq!(order("sessions/asleep/stop", b"{}").await.json()["cancelled"], Value::Null);
+    assert_eq!(order("sessions/api%3Aheld/release", b"").await.status, 200);
+    assert_eq!(order("sessions/c/release", b"").await.status, 404);
+    assert_eq!(order("backup", b"{\"dir\":\"/tmp/x\"}").await.json()["bytes"], 42);
+    assert_eq!(order("backup", b"{\"dir\":\"x\"}").await.status, 400);
+    assert_eq!(order("backup", b"").await.status, 400);
+    assert_eq!(order("drain", b"").await.status, 200);
+    stop.cancelled().await;
+    assert_eq!(world.phase.get(), PhaseWord::Draining);
+}
+
+#[tokio::test]
+async fn a_message_is_followed_to_its_end() {
+    let (world, address, _) = open().await;
+    let path = "/admin/v1/sessions/cli%3Adirect/messages";
+    let socket = send(address, "POST", path, TOKEN, br#"{"content":"hi","message_id":"m1"}"#).await;
+    let message = world.message().await;
+    assert_eq!((message.key.as_str(), message.source.as_str()), ("cli:direct", "cli"));
+    assert_eq!(text_of(&message), "hi");
+    world.play(&message.key, message.turn).answer("Hello");
+    let reply = receive(socket).await;
+    let lines: Vec<Value> = reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    assert_eq!(names, ["accepted", "started", "delta", "stream_end", "finished"]);
+    assert_eq!((&lines[4]["result"], &lines[4]["text"]), (&"done".into(), &"Hello".into()));
+    for body in [&b"{"[..], b"{}", br#"{"content":" "}"#, br#"{"content":"a","message_id":""}"#] {
+        assert_eq!(post(address, path, TOKEN, body).await.status, 400);
+    }
+    world.refuse(Enqueued::Busy { retry_after_ms: 10, why: BusyReason::Process });
+    let reply = post(address, path, TOKEN, br#"{"content":"hi"}"#).await;
+    assert_eq!((reply.status, &reply.json()["error"]["retry_after_ms"]), (503, &10.into()));
+}

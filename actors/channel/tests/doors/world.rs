@@ -1,0 +1,303 @@
+//! Doubles for everything behind the doors, and the doors themselves on free ports.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use channel::doors::{Doors, DoorsParts, PhaseWord};
+use channel::{Hub, Phase};
+use domain::body::TurnBody;
+use domain::chat::{Usage, plain_text};
+use domain::ids::{Attempt, Epoch, MessageId, Seq, SessionKey, Source, TurnId};
+use protocol::journal::{
+    Accepted, AcceptedState, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
+    JournalError, JournalStatus, Loaded, LogPosition, Quarantine, Unfinished, ViewWritten,
+};
+use protocol::metrics::Metrics;
+use protocol::registry::{Sessions, Unreachable};
+use protocol::session::{Mail, State, Status, Stopped, TurnRecord};
+use protocol::supervision::{ActorPath, Kind, TreeNode};
+use protocol::turn::{Finished, TurnEvent, TurnEvents, TurnProgress, TurnResult};
+use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
+use supervision::ports::Ports;
+use testkit::deadline::with_deadline;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// What the doors did, and what they are answered.
+pub struct World {
+    pub hub: Arc<Hub>,
+    pub phase: Arc<Phase>,
+    pub doors: Doors,
+    pub backend: Arc<Backend>,
+    pub shutdown: CancellationToken,
+    messages: tokio::sync::Mutex<mpsc::UnboundedReceiver<Enqueue>>,
+    cancels: tokio::sync::Mutex<mpsc::UnboundedReceiver<TurnId>>,
+}
+
+type Asked = (SessionKey, Source, MessageId);
+
+/// Journal and sessions.
+pub struct Backend {
+    hub: Arc<Hub>,
+    known: Mutex<HashMap<Asked, (TurnId, u64)>>,
+    refusal: Mutex<Option<Enqueued>>,
+    /// What transcripts say.
+    pub records: Mutex<HashMap<TurnId, TurnRecord>>,
+    messages: mpsc::UnboundedSender<Enqueue>,
+    cancels: mpsc::UnboundedSender<TurnId>,
+    /// Whether a turn's first event comes before the door hears the verdict.
+    pub hasty: std::sync::atomic::AtomicBool,
+    pub writable: std::sync::atomic::AtomicBool,
+}
+
+impl World {
+    pub fn new() -> Arc<Self> {
+        let hub = Hub::new();
+        let phase = Arc::new(Phase::default());
+        phase.set(PhaseWord::Serving);
+        let (messages, got) = mpsc::unbounded_channel();
+        let (cancels, cancelled) = mpsc::unbounded_channel();
+        let backend = Arc::new(Backend {
+            hub: Arc::clone(&hub),
+            known: Mutex::default(),
+            refusal: Mutex::default(),
+            records: Mutex::default(),
+            messages,
+            cancels,
+            hasty: false.into(),
+            writable: true.into(),
+        });
+        let ports = Ports {
+            disk: PowerCutDisk::new(),
+            clock: RuntimeClock::new(),
+            ids: Arc::new(SeededIds::new(1)),
+            offload: Arc::new(InlineOffload),
+        };
+        let doors = Doors::new(DoorsParts {
+            journal: backend.clone(),
+            sessions: backend.clone(),
+            hub: hub.clone(),
+            ports,
+            metrics: Metrics::default(),
+            log: Arc::new(supervision::log::MemoryLog::default()),
+            phase: phase.clone(),
+            frame_bytes_in_flight: 64 << 20,
+        });
+        Arc::new(Self {
+            hub,
+            phase,
+            doors,
+            backend,
+            shutdown: CancellationToken::new(),
+            messages: got.into(),
+            cancels: cancelled.into(),
+        })
+    }
+
+    /// The next message that a door handed over.
+    pub async fn message(&self) -> Enqueue {
+        with_deadline("message for the journal", async { self.messages.lock().await.recv().await.unwrap() }).await
+    }
+
+    /// The next turn that a door cancelled.
+    pub async fn cancelled(&self) -> TurnId {
+        with_deadline("cancel", async { self.cancels.lock().await.recv().await.unwrap() }).await
+    }
+
+    /// Answers the next message so.
+    pub fn refuse(&self, refusal: Enqueued) {
+        *self.backend.refusal.lock().unwrap() = Some(refusal);
+    }
+
+    pub fn play(&self, key: &SessionKey, turn: TurnId) -> Player {
+        Player { hub: self.hub.clone(), key: key.clone(), turn, attempt: 1, seq: 0 }
+    }
+
+    pub async fn listen(&self) -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+}
+
+/// Plays the session: emits a turn's events.
+pub struct Player {
+    hub: Arc<Hub>,
+    key: SessionKey,
+    turn: TurnId,
+    attempt: u32,
+    seq: u64,
+}
+
+impl Player {
+    pub fn emit(&mut self, what: TurnProgress) -> &mut Self {
+        self.seq += 1;
+        let (key, attempt) = (self.key.clone(), Attempt(self.attempt));
+        self.hub.emit(TurnEvent { key, turn: self.turn, attempt, seq: self.seq, what });
+        self
+    }
+
+    pub fn start(&mut self) -> &mut Self {
+        self.emit(TurnProgress::Started)
+    }
+
+    pub fn again(&mut self) -> &mut Self {
+        self.attempt += 1;
+        self.seq = 0;
+        self.start()
+    }
+
+    pub fn say(&mut self, text: &str) -> &mut Self {
+        self.emit(TurnProgress::Delta(text.to_owned()))
+    }
+
+    pub fn end(&mut self, text: &str) -> &mut Self {
+        self.emit(TurnProgress::StreamEnd { text: text.into(), more: false })
+    }
+
+    pub fn finish(&mut self, result: TurnResult, text: &str) {
+        self.emit(TurnProgress::Finished(Arc::new(finished(result, text))));
+    }
+
+    /// The whole of a plain answer.
+    pub fn answer(&mut self, text: &str) {
+        self.start().say(text).end(text).finish(TurnResult::Done, text);
+    }
+}
+
+pub fn finished(result: TurnResult, text: &str) -> Finished {
+    let usage = Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 0 };
+    Finished { result, text: text.to_owned(), model: "m".into(), usage, latency_ms: 5 }
+}
+
+/// What the user said.
+pub fn text_of(message: &Enqueue) -> String {
+    plain_text(&TurnBody::decode(&message.body).unwrap().content)
+}
+
+fn now<T>(value: T) -> oneshot::Receiver<T> {
+    let (tx, rx) = oneshot::channel();
+    let _ = tx.send(value);
+    rx
+}
+
+impl Journal for Backend {
+    fn enqueue(&self, message: Enqueue) -> oneshot::Receiver<Enqueued> {
+        if let Some(refusal) = self.refusal.lock().unwrap().take() {
+            return now(refusal);
+        }
+        let id = (message.key.clone(), message.source.clone(), message.message_id.clone());
+        let mut known = self.known.lock().unwrap();
+        if let Some((turn, hash)) = known.get(&id).copied() {
+            if hash != message.body_hash {
+                return now(Enqueued::Conflict { turn });
+            }
+            let ended = matches!(self.records.lock().unwrap().get(&turn), Some(TurnRecord::Ended { .. }));
+            let state = if ended { DuplicateState::Ended } else { DuplicateState::Open };
+            return now(Enqueued::Duplicate { turn, state });
+        }
+        known.insert(id, (message.turn, message.body_hash));
+        let (turn, seq) = (message.turn, Seq(known.len() as u64));
+        if self.hasty.load(std::sync::atomic::Ordering::Relaxed) {
+            let (hub, key) = (self.hub.clone(), message.key.clone());
+            Player { hub, key, turn, attempt: 1, seq: 0 }.start();
+        }
+        self.messages.send(message).unwrap();
+        now(Enqueued::Accepted { turn, seq, position: 0, state: AcceptedState::Running })
+    }
+    fn load(&self, _: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
+        unreachable!("doors load nothing")
+    }
+    fn commit(&self, _: Commit) -> oneshot::Receiver<CommitOutcome> {
+        unreachable!("doors commit nothing")
+    }
+    fn accepted(&self, _: LogPosition) -> oneshot::Receiver<Result<Arc<Accepted>, JournalError>> {
+        unreachable!("doors read nothing back")
+    }
+    fn release(&self, _: SessionKey, _: Epoch) {}
+    fn view_written(&self, _: ViewWritten) {}
+    fn quarantine(&self, _: Quarantine) -> oneshot::Receiver<()> {
+        now(())
+    }
+    fn unquarantine(&self, _: SessionKey) -> oneshot::Receiver<()> {
+        now(())
+    }
+    fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
+        now(Vec::new())
+    }
+    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
+        now(Vec::new())
+    }
+    fn drain(&self) {
+        *self.refusal.lock().unwrap() = Some(Enqueued::Draining);
+    }
+    fn close(&self) -> oneshot::Receiver<()> {
+        now(())
+    }
+    fn backup(&self, _: PathBuf) -> oneshot::Receiver<Result<u64, JournalError>> {
+        now(Ok(42))
+    }
+    fn status(&self) -> JournalStatus {
+        let writable = self.writable.load(std::sync::atomic::Ordering::Relaxed);
+        JournalStatus { accepted: 7, open: 2, writable, ..JournalStatus::default() }
+    }
+}
+
+impl Sessions for Backend {
+    fn tell(&self, key: &SessionKey, mail: Mail) -> Result<(), Unreachable> {
+        match mail {
+            Mail::ReadTurn { turn, reply } => {
+                let _ = reply.send(self.records.lock().unwrap().get(&turn).cloned());
+            }
+            Mail::CancelTurn { turn } => self.cancels.send(turn).unwrap(),
+            Mail::Stop { all, reply } => {
+                let _ = reply.send(Stopped { cancelled: None, dropped: u32::from(all), waiting: 0 });
+            }
+            Mail::Status { reply } => {
+                let _ = reply.send(Status {
+                    key: key.clone(),
+                    session: None,
+                    state: State::Thinking,
+                    epoch: Epoch(1),
+                    turn: None,
+                    attempt: None,
+                    running_ms: Some(1200),
+                    inbox: 3,
+                });
+            }
+            Mail::Queued(_) | Mail::Passivate | Mail::Interrupt => {}
+        }
+        Ok(())
+    }
+    fn tell_live(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail> {
+        if key.as_str().ends_with("asleep") {
+            return Err(mail);
+        }
+        self.tell(key, mail).unwrap();
+        Ok(())
+    }
+    fn live(&self) -> usize {
+        5
+    }
+    fn tree(&self) -> TreeNode {
+        TreeNode {
+            path: ActorPath("/".into()),
+            kind: Kind::Registry,
+            state: "running".to_owned(),
+            epoch: 1,
+            session: None,
+            turn: None,
+            mailbox: 0,
+            inbox: 0,
+            restarts: 0,
+            since: 0,
+            children: Vec::new(),
+        }
+    }
+    fn release(&self, key: &SessionKey) -> bool {
+        key.as_str() == "api:held"
+    }
+}
