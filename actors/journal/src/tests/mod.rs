@@ -4,3 +4,4 @@ mod behavior;
 mod crash;
 mod machine;
 mod space;
+mod thread;
