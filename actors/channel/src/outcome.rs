@@ -132,6 +132,10 @@ impl Sink for EndSink {
             let _ = end.send(Arc::clone(finished));
         }
     }
+
+    fn closed(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
 }
 
 /// What is known of a turn that was accepted earlier.

@@ -155,6 +155,7 @@ impl Lines {
                 return Some(Err(io::Error::other("the client reads too slowly")));
             }
             batch = self.outlet.take() => batch,
+            () = self.outlet.closed() => return None,
         };
         let mut out = String::new();
         for item in batch {

@@ -14,7 +14,7 @@ pub(crate) mod outlet;
 mod ring;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -50,6 +50,9 @@ pub struct Shown {
 pub trait Sink: Send + Sync + 'static {
     /// Takes one event.
     fn show(&self, shown: &Shown);
+
+    /// No event will come any more in this process.
+    fn closed(&self) {}
 }
 
 /// Whether a turn's events are remembered for others that come later.
@@ -66,6 +69,7 @@ pub enum Keep {
 pub struct Hub {
     sessions: DashMap<SessionKey, Session>,
     ring_bytes: AtomicUsize,
+    closed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -120,6 +124,7 @@ impl Hub {
         slot.replay(key, None, &*sink);
         slot.watchers.push(Arc::clone(&sink));
         drop(session);
+        self.tell_if_closed(&*sink);
         Watch { hub: Arc::clone(self), key: key.clone(), turn: Some(turn), sink }
     }
 
@@ -136,8 +141,27 @@ impl Hub {
         let running = session.turns.iter().find(|slot| slot.running).map(|slot| (slot.turn, slot.attempt));
         session.watchers.push(Arc::clone(&sink));
         drop(session);
+        self.tell_if_closed(&*sink);
         let watch = Watch { hub: Arc::clone(self), key: key.clone(), turn: None, sink };
         Attached { watch, running, followed }
+    }
+
+    /// Tells all watchers, and those that come later, that no session runs any more in this process: whoever waits for
+    /// a turn that was kept for the next start need not wait for it here.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for session in &self.sessions {
+            let of_turns = session.turns.iter().flat_map(|slot| &slot.watchers);
+            for sink in session.watchers.iter().chain(of_turns) {
+                sink.closed();
+            }
+        }
+    }
+
+    fn tell_if_closed(&self, sink: &dyn Sink) {
+        if self.closed.load(Ordering::SeqCst) {
+            sink.closed();
+        }
     }
 
     /// How many sessions have a watcher or a remembered turn.
@@ -296,3 +320,6 @@ fn forget(watchers: &mut Vec<Arc<dyn Sink>>, sink: &Arc<dyn Sink>) {
         watchers.swap_remove(index);
     }
 }
+
+#[cfg(test)]
+mod tests;

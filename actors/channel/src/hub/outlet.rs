@@ -34,6 +34,7 @@ pub(crate) struct Outlet<N> {
     queue: Mutex<Queue<N>>,
     wake: Notify,
     slow: CancellationToken,
+    closed: CancellationToken,
     bytes_max: usize,
 }
 
@@ -45,7 +46,13 @@ struct Queue<N> {
 impl<N> Outlet<N> {
     pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         let queue = Mutex::new(Queue { items: VecDeque::new(), bytes: 0 });
-        Arc::new(Self { queue, wake: Notify::new(), slow: CancellationToken::new(), bytes_max })
+        Arc::new(Self {
+            queue,
+            wake: Notify::new(),
+            slow: CancellationToken::new(),
+            closed: CancellationToken::new(),
+            bytes_max,
+        })
     }
 
     /// Adds something of the connection's own, of about `bytes` bytes.
@@ -56,6 +63,11 @@ impl<N> Outlet<N> {
     /// Resolves once the client has proven too slow.
     pub(crate) async fn too_slow(&self) {
         self.slow.cancelled().await;
+    }
+
+    /// Resolves once no event will come any more. What came before is still to be taken.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 
     /// Waits until there is something, and takes all of it.
@@ -96,6 +108,10 @@ impl<N: Send + 'static> Sink for Outlet<N> {
     fn show(&self, shown: &Shown) {
         let bytes = shown_bytes(shown);
         self.push(Out::Shown(shown.clone()), bytes);
+    }
+
+    fn closed(&self) {
+        self.closed.cancel();
     }
 }
 
@@ -171,5 +187,80 @@ fn shown_bytes(shown: &Shown) -> usize {
         TurnProgress::ToolStarted { name, arguments, .. } => name.len() + arguments.len(),
         TurnProgress::ToolEnded { name, .. } => name.len(),
         TurnProgress::Finished(finished) => finished.text.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use domain::ids::SessionKey;
+    use protocol::turn::TurnEvent;
+
+    use super::*;
+
+    fn shown(turn: u128, seq: u64, what: TurnProgress) -> Shown {
+        let key = SessionKey::new("websocket:c").unwrap();
+        let turn = TurnId(uuid::Uuid::from_u128(turn));
+        let event = TurnEvent { key, turn, attempt: Attempt(1), seq, what };
+        Shown { event, round: 1, gap: false, restart: false }
+    }
+
+    fn delta(turn: u128, seq: u64, text: &str) -> Shown {
+        shown(turn, seq, TurnProgress::Delta(text.to_owned()))
+    }
+
+    fn taken(outlet: &Outlet<Infallible>) -> Vec<(u128, u64, String)> {
+        let items = mem::take(&mut outlet.queue.lock().unwrap().items);
+        let items = items.into_iter().map(|item| match item {
+            Out::Shown(shown) => {
+                let text = match shown.event.what {
+                    TurnProgress::Delta(text) => text,
+                    TurnProgress::Started
+                    | TurnProgress::Reasoning(_)
+                    | TurnProgress::StreamEnd { .. }
+                    | TurnProgress::ToolStarted { .. }
+                    | TurnProgress::ToolEnded { .. }
+                    | TurnProgress::Finished(_) => "-".to_owned(),
+                };
+                (shown.event.turn.0.as_u128(), shown.event.seq, text)
+            }
+            Out::Note(never) => match never {},
+        });
+        items.collect()
+    }
+
+    #[test]
+    fn neighboring_text_is_one_piece() {
+        let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX);
+        for (turn, seq, text) in [(1, 1, "a"), (1, 2, "b"), (2, 1, "x"), (1, 3, "c")] {
+            outlet.show(&delta(turn, seq, text));
+        }
+        let pieces = [(1, 2, "ab"), (2, 1, "x"), (1, 3, "c")];
+        assert_eq!(taken(&outlet), pieces.map(|(turn, seq, text)| (turn, seq, text.to_owned())));
+    }
+
+    #[test]
+    fn a_full_buffer_merges_across_turns_but_never_across_other_events() {
+        let outlet = Outlet::<Infallible>::new(7 * ITEM_BYTES);
+        for seq in 1..=3 {
+            outlet.show(&delta(1, seq, "a"));
+            outlet.show(&delta(2, seq, "b"));
+        }
+        outlet.show(&shown(1, 4, TurnProgress::StreamEnd { text: "".into(), more: true }));
+        outlet.show(&delta(1, 5, "z"));
+        let pieces = [(1, 3, "aaa"), (2, 3, "bbb"), (1, 4, "-"), (1, 5, "z")];
+        assert_eq!(taken(&outlet), pieces.map(|(turn, seq, text)| (turn, seq, text.to_owned())));
+        assert!(!outlet.slow.is_cancelled());
+    }
+
+    #[test]
+    fn over_its_limit_a_client_is_too_slow_and_holds_nothing() {
+        let outlet = Outlet::<Infallible>::new(1000);
+        for seq in 1..=20 {
+            outlet.show(&delta(1, seq, &"x".repeat(100)));
+        }
+        assert!(outlet.slow.is_cancelled());
+        assert!(taken(&outlet).is_empty());
     }
 }

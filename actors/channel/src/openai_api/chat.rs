@@ -62,7 +62,7 @@ pub(crate) async fn complete(
         Some(finished) => finished,
         None => match tokio::time::timeout(config.timeout, end).await {
             Ok(Ok(finished)) => finished,
-            Ok(Err(_)) => return Err(ApiError::server(503, "draining", "the gateway is stopping")),
+            Ok(Err(_)) => return Err(Refusal::Draining.into()),
             Err(_) => {
                 let message = format!("no answer within {} s", config.timeout.as_secs());
                 let turn = Some(admitted.turn);

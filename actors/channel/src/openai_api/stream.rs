@@ -20,6 +20,7 @@ use super::follow::Follow;
 use super::response::{ApiError, Chunks, TURN_HEADER, turn_value};
 use crate::doors::Doors;
 use crate::hub::outlet::{Out, Outlet};
+use crate::outcome::Refusal;
 
 /// A comment is sent when nothing was for this long, so that nobody between here and the client gives up.
 const QUIET_MAX: Duration = Duration::from_secs(15);
@@ -80,6 +81,12 @@ impl Stream {
                 return Some(Err(io::Error::other("the client reads too slowly")));
             }
             batch = self.outlet.take() => batch,
+            () = self.outlet.closed() => {
+                self.over = true;
+                let mut out = String::new();
+                Chunks::error(&mut out, &Refusal::Draining.into());
+                return Some(Ok(out.into()));
+            }
             () = tokio::time::sleep(QUIET_MAX) => VecDeque::new(),
         };
         for item in batch {

@@ -77,6 +77,7 @@ impl Writer {
                 () = self.outlet.too_slow() => break (1013, "reads too slowly"),
                 () = self.cut.cancelled() => break (1001, "the gateway is stopping"),
                 batch = self.outlet.take() => batch,
+                () = self.outlet.closed() => break (1001, "the gateway is stopping"),
                 () = self.stopping.cancelled(), if !self.stopping.is_cancelled() => continue,
                 () = std::future::ready(()), if stopping => break (1001, "the gateway is stopping"),
             };

@@ -224,3 +224,18 @@ async fn running_answers_are_given_before_the_end() {
     assert_eq!(receive(socket).await.status, 200);
     with_deadline("end of serving", serving).await.unwrap();
 }
+
+#[tokio::test]
+async fn turns_that_are_kept_for_the_next_start_are_not_waited_for() {
+    let (world, address, serving) = open(ApiConfig::new("m")).await;
+    let plain = send(address, "POST", CHAT, "", &ask("hi", json!({}))).await;
+    world.message().await;
+    let streamed = send(address, "POST", CHAT, "", &ask("hi", json!({"stream": true}))).await;
+    world.message().await;
+    world.hub.close();
+    world.shutdown.cancel();
+    let reply = receive(plain).await;
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("5")));
+    assert_eq!(chunks(&receive(streamed).await.body).last().unwrap()["error"]["code"], "draining");
+    with_deadline("end of serving", serving).await.unwrap();
+}

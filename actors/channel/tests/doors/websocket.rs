@@ -385,3 +385,15 @@ async fn a_silent_peer_is_dropped() {
     with_deadline("end", tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut bytes)).await.unwrap();
     assert!(bytes.windows(2).any(|two| two == 1011u16.to_be_bytes()));
 }
+
+#[tokio::test]
+async fn turns_that_are_kept_for_the_next_start_hold_nobody_up() {
+    let (world, address, serving) = open(WebsocketConfig::default()).await;
+    let mut client = Client::connect(address).await;
+    client.say("c", "hi", "m1").await;
+    assert_eq!(client.event().await["event"], "accepted");
+    world.hub.close();
+    assert_eq!(client.close_code().await, 1001);
+    world.shutdown.cancel();
+    with_deadline("end of serving", serving).await.unwrap();
+}
