@@ -139,6 +139,7 @@ impl App {
         self.phase.set(PhaseWord::Draining);
         self.journal.drain();
         self.registry.stop(drain).await;
+        self.hub.close();
         if let Some(doors) = self.doors.take() {
             doors.close(&self.loaded.paths.run).await;
         }
