@@ -11,6 +11,7 @@
 mod leave;
 mod live;
 mod load;
+mod model;
 mod perform;
 mod read;
 #[cfg(test)]

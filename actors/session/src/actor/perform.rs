@@ -1,28 +1,22 @@
 //! Carries out what the machine decided.
 
-use std::sync::Arc;
-
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::chat::{Content, ToolCall, ToolResult};
 use domain::ids::{EntryId, TurnId};
-use domain::prompt::failed_notice;
-use domain::transcript::read_lines;
 use protocol::journal::{CommitOutcome, LogPosition};
 use protocol::metrics::{ByKind, ByResult};
-use protocol::provider::{AskPermit, Complete, Event};
 use protocol::supervision::{EventName, ExitReason};
 use protocol::tools::{RunTool, ToolFinished};
-use protocol::turn::{Stamp, TurnEvent, TurnResult};
+use protocol::turn::{TurnEvent, TurnResult};
 use supervision::tell;
 
 use super::live::{Exit, Submitted, Work};
 use super::{Life, Session};
-use crate::context::{Context, FRESH_FOR};
 use crate::file::{self, Spare};
 use crate::ledger::Setting;
-use crate::turn::{Batch, Call, Effect, Input, Shown, Verdict};
+use crate::turn::{Batch, Effect, Input, Shown, Verdict};
 
-const NO_FRONT_END: &str = "the gateway is stopping";
+pub(super) const NO_FRONT_END: &str = "the gateway is stopping";
 
 // === impl Session ===
 
@@ -208,133 +202,6 @@ impl Session {
         self.leave_if_wanted(ctx);
     }
 
-    // --- model ---
-
-    fn ask_permit(&mut self, round: u32, ctx: &mut Ctx<Self>) {
-        let Some((stamp, cancel)) = self.asker(round) else { return };
-        let ask = AskPermit { stamp, key: self.lease.key().clone(), cancel, reply_to: ctx.address().recipient() };
-        if tell(&self.neighbours.permits, ask).is_err() {
-            self.step(Input::Failed(failed_notice(NO_FRONT_END)), ctx);
-        }
-    }
-
-    fn asker(&self, round: u32) -> Option<(Stamp, tokio_util::sync::CancellationToken)> {
-        let Life::Live(live) = &self.state else { return None };
-        let work = live.work.as_ref()?;
-        let stamp = Stamp { epoch: live.ledger.epoch, turn: work.turn, attempt: work.attempt, round };
-        Some((stamp, work.cancel.clone()))
-    }
-
-    fn call_model(&mut self, call: Call, ctx: &mut Ctx<Self>) {
-        let now = self.now();
-        let Life::Live(live) = &mut self.state else { return };
-        let Some(work) = &mut live.work else { return };
-        // Within a turn, and right after the last one, nobody else is expected to have written.
-        let trusted = |context: &Context| {
-            call.round > 1 || !live.view.is_clean() || now.mono.saturating_sub(context.checked_at) < FRESH_FOR
-        };
-        if live.context.as_deref().is_some_and(trusted) {
-            self.send_call(call, ctx);
-        } else {
-            work.call = Some(call);
-            self.refresh(ctx);
-        }
-    }
-
-    fn send_call(&mut self, call: Call, ctx: &mut Ctx<Self>) {
-        let Some((stamp, cancel)) = self.asker(call.round) else { return };
-        let Life::Live(live) = &mut self.state else { return };
-        let (Some(context), Some((_, body, _))) = (&live.context, live.machine.body()) else { return };
-        let request = context.request(stamp.turn, body, call.tools);
-        let Some(permit) = live.work.as_mut().and_then(|work| work.permit.take()) else { return };
-        let complete = Complete { stamp, permit, request, cancel, reply_to: ctx.address().recipient() };
-        if tell(&self.neighbours.model, complete).is_err() {
-            self.step(Input::Failed(failed_notice(NO_FRONT_END)), ctx);
-        }
-    }
-
-    /// Makes sure that the conversation in memory is what the file says, then calls the model.
-    fn refresh(&mut self, ctx: &mut Ctx<Self>) {
-        let Life::Live(live) = &mut self.state else { return };
-        let (life, number) = (self.life, live.ledger.next_commit);
-        let known = live.context.is_some().then_some(live.view.stamp);
-        let pending = live.view.pending().to_vec();
-        let shared = Arc::clone(&self.shared);
-        let read = self.on_file(move |ports, path| {
-            shared.system.refresh(ports);
-            if let Some(stamp) = known
-                && file::stamp(&*ports.disk, path)? == stamp
-            {
-                return Ok(None);
-            }
-            let (bytes, standing) = file::read(&*ports.disk, path, &pending)?;
-            Ok(Some((read_lines(&bytes), bytes.len() as u64, standing)))
-        });
-        ctx.spawn(read.into_actor(self).map(move |outcome, session, ctx| {
-            if session.life == life {
-                let outcome = outcome.unwrap_or_else(|_| Err(std::io::Error::other("the read panicked")));
-                session.refreshed(outcome, number, ctx);
-                session.note();
-            }
-        }));
-    }
-
-    fn refreshed(&mut self, outcome: std::io::Result<Option<Reread>>, number: u64, ctx: &mut Ctx<Self>) {
-        let now = self.now();
-        let Life::Live(live) = &mut self.state else { return };
-        let Some(call) = live.work.as_mut().and_then(|work| work.call.take()) else { return };
-        match outcome {
-            // The turn was ended meanwhile, and what was read is older than that.
-            Ok(_) if live.ledger.next_commit != number => return,
-            Ok(None) => {
-                if let Some(context) = &mut live.context {
-                    context.checked_at = now.mono;
-                }
-            }
-            Ok(Some((transcript, bytes, standing))) => {
-                live.ledger.follow(&transcript);
-                live.view.found(&standing);
-                live.context = Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared)));
-            }
-            Err(error) => {
-                tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be read");
-                self.step(Input::Failed(failed_notice("the conversation so far cannot be read")), ctx);
-                return;
-            }
-        }
-        self.send_call(call, ctx);
-    }
-
-    pub(super) fn model_event(&mut self, event: Event, ctx: &mut Ctx<Self>) {
-        let stamp = match &event {
-            Event::Permitted { stamp, .. }
-            | Event::Delta { stamp, .. }
-            | Event::Completed { stamp, .. }
-            | Event::Failed { stamp, .. } => *stamp,
-        };
-        let Life::Live(live) = &mut self.state else {
-            self.stale();
-            return;
-        };
-        if live.stamp() != Some(stamp) {
-            self.stale();
-            return;
-        }
-        match event {
-            Event::Permitted { permit, .. } => {
-                if live.machine.awaits_permit()
-                    && let Some(work) = &mut live.work
-                {
-                    work.permit = Some(permit);
-                }
-                self.step(Input::Permitted, ctx);
-            }
-            Event::Delta { delta, .. } => self.step(Input::Delta(delta), ctx),
-            Event::Completed { message, .. } => self.step(Input::Completed(message), ctx),
-            Event::Failed { failure, .. } => self.step(Input::Failed(failed_notice(&failure.detail)), ctx),
-        }
-    }
-
     // --- tools ---
 
     fn run_tool(&mut self, round: u32, call: ToolCall, ctx: &mut Ctx<Self>) {
@@ -464,6 +331,7 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         if live.work.is_none() && now.mono.saturating_sub(live.used_at) >= idle {
             live.context = None;
+            live.submitted.shrink_to_fit();
         }
         let waits = live.work.is_some() || live.context.is_some() || live.view.is_failing() || live.drain.is_some();
         if waits {
@@ -471,9 +339,6 @@ impl Session {
         }
     }
 }
-
-/// A transcript that was read again, about how many bytes it takes, and how its file stands.
-type Reread = (domain::transcript::Transcript, u64, file::Standing);
 
 fn word(result: TurnResult) -> &'static str {
     match result {

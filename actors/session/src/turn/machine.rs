@@ -1,20 +1,22 @@
 //! The machine itself: see the table in the module above.
 
+mod begin;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::body::TurnBody;
-use domain::chat::{Arguments, AssistantMessage, ToolCall, ToolResult};
+use domain::chat::{Arguments, AssistantMessage, ToolResult};
 use domain::ids::{Attempt, TurnId};
-use domain::prompt::{EMPTY_ANSWER, dead_letter_notice};
+use domain::prompt::EMPTY_ANSWER;
 use protocol::journal::{Accepted, InboxItem, TurnEnd};
 use protocol::provider::Delta;
 use protocol::session::{State, Stopped};
 use protocol::turn::{TurnProgress, TurnResult};
 
 use super::calls::{self, Calls};
-use super::recover::{self, Cut, Decision};
+use super::recover::Cut;
 use super::running::{Phase, Running, Why, dropped};
 use super::{Batch, Call, Effect, Input, Now, Record, Rules, Tools, Verdict};
 use crate::inbox::{Inbox, Offered};
@@ -30,6 +32,8 @@ pub struct Machine {
     commits: VecDeque<Pending>,
     view_busy: bool,
     leaving: bool,
+    /// Whether the journal knows that the first open turn was left in order.
+    checkpointed: bool,
     closed: bool,
 }
 
@@ -41,11 +45,6 @@ struct Pending {
     leaves: bool,
     dropped: Vec<TurnId>,
 }
-
-const UNREADABLE: &str = "This message could not be read back and was given up.";
-const MALFORMED: &str = "This message could not be understood.";
-const OUTCOME_UNKNOWN: &str = "Error: the outcome of this call is unknown: the process was interrupted while it ran. \
-     It may have taken effect; check before you repeat it.";
 
 // === impl Machine ===
 
@@ -60,6 +59,7 @@ impl Machine {
             commits: VecDeque::new(),
             view_busy: false,
             leaving: false,
+            checkpointed: false,
             closed: false,
         }
     }
@@ -175,112 +175,6 @@ impl Machine {
             turn.phase = Phase::Saving;
         }
         self.commit(batch, Vec::new(), out);
-    }
-
-    // --- begin ---
-
-    fn begin_next(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let busy = self.turn.is_some() || self.view_busy || !self.commits.is_empty();
-        if busy || self.leaving || self.closed {
-            return;
-        }
-        let Some(item) = self.inbox.begin() else {
-            if self.inbox.missed() {
-                out.push(Effect::Reload);
-            }
-            return;
-        };
-        let cut = self.cut.take().filter(|cut| cut.turn.started.turn == item.turn);
-        let at = item.at;
-        let inline = item.inline.clone();
-        self.turn = Some(Box::new(Running::new(item, cut, now)));
-        match inline {
-            Some(accepted) => self.begin(accepted, now, out),
-            None => out.push(Effect::ReadBody(at)),
-        }
-    }
-
-    fn begin(&mut self, accepted: Arc<Accepted>, now: Now, out: &mut Vec<Effect>) {
-        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Loading) else {
-            out.push(Effect::Stale);
-            return;
-        };
-        let body = TurnBody::decode(&accepted.body);
-        turn.user_written = accepted.retry_of.is_some();
-        turn.accepted = Some(accepted);
-        let understood = body.is_ok();
-        turn.body = body.unwrap_or_else(|_| TurnBody::text(""));
-        turn.progress = now.mono;
-        if let Some(cut) = turn.cut.take() {
-            self.begin_again(&cut, out);
-            return;
-        }
-        out.push(Effect::Began(turn.id(), turn.attempt));
-        out.push(Effect::Emit(turn.show(TurnProgress::Started)));
-        if !understood {
-            let batch = turn.failure(MALFORMED.to_owned(), &self.rules);
-            self.save(batch, out);
-        } else if turn.stop.is_some() {
-            self.wind_up(out);
-        } else {
-            self.ask_permit(out);
-        }
-    }
-
-    fn begin_again(&mut self, cut: &Cut, out: &mut Vec<Effect>) {
-        let Some(turn) = self.turn.as_deref_mut() else { return };
-        let progress = recover::progress(&cut.written);
-        turn.user_written |= cut.written.user;
-        turn.round = progress.rounds;
-        turn.usage = progress.usage;
-        turn.calls = Calls::new(&progress.calls);
-        for result in &progress.results {
-            turn.calls.settle(result);
-        }
-        let started = match recover::decide(cut, &self.rules) {
-            Decision::Again(started) => started,
-            Decision::GiveUp(counts) => {
-                turn.attempt = counts.attempt.next();
-                out.push(Effect::Began(turn.id(), turn.attempt));
-                let text = dead_letter_notice(turn.id(), counts.crashes);
-                let batch = turn.dead_letter("crashes", text, &self.rules);
-                self.save(batch, out);
-                return;
-            }
-        };
-        turn.attempt = started.attempt;
-        out.push(Effect::Began(turn.id(), turn.attempt));
-        out.push(Effect::Recovered(turn.id(), turn.attempt));
-        out.push(Effect::Emit(turn.show(TurnProgress::Started)));
-        let mut batch = Batch { turn: Some(turn.id()), started: Some(started), ..Batch::default() };
-        let repeatable = |name: &str| calls::spec(&self.rules.tools, name).is_some_and(|spec| spec.idempotent);
-        let unknown: Vec<ToolCall> = turn
-            .calls
-            .open()
-            .filter(|call| cut.turn.tools_started.contains(&call.id) && !repeatable(&call.name))
-            .cloned()
-            .collect();
-        for call in unknown {
-            turn.calls.settle(&call.id);
-            batch.records.push(Record::Tool(calls::synthetic(&call, OUTCOME_UNKNOWN)));
-        }
-        if turn.stop.is_none() {
-            turn.next_group = turn.calls.begin_group(&self.rules.tools);
-            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
-        }
-        self.save(batch, out);
-    }
-
-    fn unreadable(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Loading) else {
-            out.push(Effect::Stale);
-            return;
-        };
-        turn.progress = now.mono;
-        turn.user_written = true;
-        out.push(Effect::Began(turn.id(), turn.attempt));
-        let batch = turn.dead_letter("unreadable", UNREADABLE.to_owned(), &self.rules);
-        self.save(batch, out);
     }
 
     // --- model ---
@@ -424,6 +318,7 @@ impl Machine {
         }
         if pending.leaves {
             self.turn = None;
+            self.checkpointed = true;
         }
         if pending.lines {
             self.view_busy = true;
@@ -463,8 +358,14 @@ impl Machine {
     }
 
     fn leave_if_done(&mut self, out: &mut Vec<Effect>) {
-        if self.leaving && self.turn.is_none() && self.commits.is_empty() {
+        if !self.leaving || self.turn.is_some() || !self.commits.is_empty() {
+            return;
+        }
+        if self.checkpointed || self.inbox.is_empty() {
             out.push(Effect::Leave);
+        } else {
+            // The first turn of the queue counts as begun, though nothing has been done for it.
+            self.commit(Batch { interrupted: true, ..Batch::default() }, Vec::new(), out);
         }
     }
 

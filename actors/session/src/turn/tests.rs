@@ -520,6 +520,18 @@ fn a_turn_without_progress_is_reported_and_ended() {
 }
 
 #[test]
+fn an_orderly_stop_between_two_turns_is_no_death_of_the_second() {
+    let mut world = thinking();
+    world.take(Step::Enqueue);
+    world.take(Step::Answer);
+    world.take(Step::Durable);
+    world.give(Input::Interrupt);
+    assert!(!world.left && world.commits[0].interrupted);
+    world.take(Step::Durable);
+    assert!(world.left && world.interrupted);
+}
+
+#[test]
 fn waiting_for_a_permit_is_no_stall() {
     let mut world = World::new();
     world.take(Step::Enqueue);

@@ -1,0 +1,128 @@
+//! How a turn begins: for the first time, again after a cut, or not at all.
+
+use std::sync::Arc;
+
+use domain::body::TurnBody;
+use domain::chat::ToolCall;
+use domain::prompt::dead_letter_notice;
+use protocol::journal::Accepted;
+use protocol::turn::TurnProgress;
+
+use super::Machine;
+use crate::turn::calls::{self, Calls};
+use crate::turn::recover::{self, Cut, Decision};
+use crate::turn::running::{Phase, Running};
+use crate::turn::{Batch, Effect, Now, Record};
+
+const UNREADABLE: &str = "This message could not be read back and was given up.";
+const MALFORMED: &str = "This message could not be understood.";
+const OUTCOME_UNKNOWN: &str = "Error: the outcome of this call is unknown: the process was interrupted while it ran. \
+     It may have taken effect; check before you repeat it.";
+
+// === impl Machine ===
+
+impl Machine {
+    pub(super) fn begin_next(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let busy = self.turn.is_some() || self.view_busy || !self.commits.is_empty();
+        if busy || self.leaving || self.closed {
+            return;
+        }
+        let Some(item) = self.inbox.begin() else {
+            if self.inbox.missed() {
+                out.push(Effect::Reload);
+            }
+            return;
+        };
+        let cut = self.cut.take().filter(|cut| cut.turn.started.turn == item.turn);
+        let at = item.at;
+        let inline = item.inline.clone();
+        self.turn = Some(Box::new(Running::new(item, cut, now)));
+        match inline {
+            Some(accepted) => self.begin(accepted, now, out),
+            None => out.push(Effect::ReadBody(at)),
+        }
+    }
+
+    pub(super) fn begin(&mut self, accepted: Arc<Accepted>, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Loading) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        let body = TurnBody::decode(&accepted.body);
+        turn.user_written = accepted.retry_of.is_some();
+        turn.accepted = Some(accepted);
+        let understood = body.is_ok();
+        turn.body = body.unwrap_or_else(|_| TurnBody::text(""));
+        turn.progress = now.mono;
+        if let Some(cut) = turn.cut.take() {
+            self.begin_again(&cut, out);
+            return;
+        }
+        out.push(Effect::Began(turn.id(), turn.attempt));
+        out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+        if !understood {
+            let batch = turn.failure(MALFORMED.to_owned(), &self.rules);
+            self.save(batch, out);
+        } else if turn.stop.is_some() {
+            self.wind_up(out);
+        } else {
+            self.ask_permit(out);
+        }
+    }
+
+    fn begin_again(&mut self, cut: &Cut, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        let progress = recover::progress(&cut.written);
+        turn.user_written |= cut.written.user;
+        turn.round = progress.rounds;
+        turn.usage = progress.usage;
+        turn.calls = Calls::new(&progress.calls);
+        for result in &progress.results {
+            turn.calls.settle(result);
+        }
+        let started = match recover::decide(cut, &self.rules) {
+            Decision::Again(started) => started,
+            Decision::GiveUp(counts) => {
+                turn.attempt = counts.attempt.next();
+                out.push(Effect::Began(turn.id(), turn.attempt));
+                let text = dead_letter_notice(turn.id(), counts.crashes);
+                let batch = turn.dead_letter("crashes", text, &self.rules);
+                self.save(batch, out);
+                return;
+            }
+        };
+        turn.attempt = started.attempt;
+        out.push(Effect::Began(turn.id(), turn.attempt));
+        out.push(Effect::Recovered(turn.id(), turn.attempt));
+        out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+        let mut batch = Batch { turn: Some(turn.id()), started: Some(started), ..Batch::default() };
+        let repeatable = |name: &str| calls::spec(&self.rules.tools, name).is_some_and(|spec| spec.idempotent);
+        let unknown: Vec<ToolCall> = turn
+            .calls
+            .open()
+            .filter(|call| cut.turn.tools_started.contains(&call.id) && !repeatable(&call.name))
+            .cloned()
+            .collect();
+        for call in unknown {
+            turn.calls.settle(&call.id);
+            batch.records.push(Record::Tool(calls::synthetic(&call, OUTCOME_UNKNOWN)));
+        }
+        if turn.stop.is_none() {
+            turn.next_group = turn.calls.begin_group(&self.rules.tools);
+            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+        }
+        self.save(batch, out);
+    }
+
+    pub(super) fn unreadable(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Loading) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.progress = now.mono;
+        turn.user_written = true;
+        out.push(Effect::Began(turn.id(), turn.attempt));
+        let batch = turn.dead_letter("unreadable", UNREADABLE.to_owned(), &self.rules);
+        self.save(batch, out);
+    }
+}
