@@ -33,7 +33,7 @@ async fn bad_frames_get_errors_and_the_connection_goes_on() {
     assert_eq!(socket.until("error").await["reason"], "bad_frame");
     socket.say("a", "still open", "m1").await;
     socket.until("turn_end").await;
-    drop(gateway);
+    assert_eq!(gateway.terminate().await, Some(0));
     assert_eq!(said(&place.transcript("websocket.a")).len(), 2);
 }
 

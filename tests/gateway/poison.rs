@@ -10,7 +10,7 @@ use protocol::supervision::{EventName, ExitReason};
 use protocol::turn::{TurnProgress, TurnResult};
 use supervision::log_read::Events;
 use supervision::real::RealDisk;
-use testkit::with_deadline;
+use testkit::deadline::with_deadline;
 use tools::{Call, Outcome, Tool, ToolSpec};
 
 use crate::support::{Place, said};

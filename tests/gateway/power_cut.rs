@@ -9,7 +9,7 @@ use domain::ids::{MessageId, SessionKey, TurnId};
 use domain::transcript::read_lines;
 use futures::future::{Either, select};
 use greenroom::app::{App, Options, World};
-use protocol::journal::Journal;
+use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
 use supervision::LocalPlacement;
 use supervision::log::MemoryLog;
@@ -29,6 +29,7 @@ const MESSAGES: [(&str, &str); 6] = [
 /// A message that was acknowledged.
 struct Acked {
     key: SessionKey,
+    id: MessageId,
     turn: TurnId,
     text: &'static str,
     /// Whether its end was shown to the client.
@@ -57,8 +58,8 @@ async fn first_life(directory: &Path, disk: &Arc<PowerCutDisk>) -> Vec<Acked> {
     for (number, (key, text)) in MESSAGES.into_iter().enumerate() {
         let key = SessionKey::new(key).unwrap();
         let id = MessageId::new(&format!("m{number}")).unwrap();
-        if let Ok(stream) = app.submit_as(&key, text, id).await {
-            acked.push(Acked { key, turn: stream.turn, text, finished: false });
+        if let Ok(stream) = app.submit_as(&key, text, id.clone()).await {
+            acked.push(Acked { key, id, turn: stream.turn, text, finished: false });
             streams.push(stream);
         }
     }
@@ -75,8 +76,8 @@ async fn first_life(directory: &Path, disk: &Arc<PowerCutDisk>) -> Vec<Acked> {
     acked
 }
 
-/// Starts on what is left, waits until nothing is open, and stops in order.
-async fn second_life(directory: &Path, disk: &Arc<PowerCutDisk>) {
+/// Starts on what is left, waits until nothing is open, repeats every message, and stops in order.
+async fn second_life(directory: &Path, disk: &Arc<PowerCutDisk>, acked: &[Acked], story: &str) {
     let (app, log) = start(directory, disk, 2).await.unwrap();
     let settled = async {
         while app.journal().status().open > 0 {
@@ -85,7 +86,15 @@ async fn second_life(directory: &Path, disk: &Arc<PowerCutDisk>) {
     };
     let settled = tokio::time::timeout(Duration::from_secs(3600), settled).await;
     assert!(settled.is_ok(), "turns stay open: {:?} {:#?}", app.journal().status(), log.events());
-    // A repeated message starts nothing, whether its first life was acknowledged or not.
+    let accepted = app.journal().status().accepted;
+    for acked in acked {
+        // Reading wakes the session, which writes into its file what only the journal has.
+        let record = app.turn(&acked.key, acked.turn).await.unwrap();
+        assert!(matches!(record, Some(TurnRecord::Ended { .. })), "{story}: {:?} is {record:?}", acked.text);
+        let again = app.submit_as(&acked.key, acked.text, acked.id.clone()).await;
+        assert!(again.is_err(), "{story}: {:?} was accepted twice", acked.text);
+    }
+    assert_eq!(app.journal().status().accepted, accepted, "{story}: a repeated message started a turn");
     app.stop().await;
 }
 
@@ -174,7 +183,7 @@ fn nothing_acknowledged_is_lost_or_doubled_whichever_write_the_power_fails_at() 
         for seed in 0..SEEDS {
             let story = format!("power fails at operation {operation} of {operations}, seed {seed}");
             let left = disk.cut(operation * 1000 + seed);
-            simulate(second_life(directory.path(), &left));
+            simulate(second_life(directory.path(), &left, &acked, &story));
             check(directory.path(), &left, &acked, &story);
         }
     }

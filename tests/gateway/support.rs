@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::{SinkExt, StreamExt};
 use greenroom::app::beacon::Beacon;
 use serde_json::{Value, json};
-use testkit::with_deadline;
+use testkit::deadline::with_deadline;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
@@ -243,7 +243,8 @@ impl Socket {
     /// The next event, or `None` when the server closed.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
-            match with_deadline("websocket event", self.0.next()).await? {
+            let next = tokio::time::timeout(PATIENCE, self.0.next()).await;
+            match next.expect("a websocket event comes in time")? {
                 Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).unwrap()),
                 Ok(Message::Close(_)) | Err(_) => return None,
                 Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}

@@ -26,19 +26,25 @@ struct Plan {
     quarantined: Vec<(SessionKey, u64)>,
 }
 
+/// Suspects with the least blame come first: whoever was alone at a death waits for the others, so that deaths which have
+/// another cause do not meet the same turn again and again.
 fn plan(unfinished: Vec<Unfinished>, now_ms: u64) -> Plan {
     let mut plan = Plan::default();
+    let mut suspects = Vec::new();
     for one in unfinished {
-        let deaths =
-            one.cut.map(|(started, left_by)| (started.turn, started.deaths + u32::from(left_by == LeftBy::Death)));
+        let died = one.cut.as_ref().is_some_and(|(_, left_by)| *left_by == LeftBy::Death);
+        let blame = one.cut.as_ref().map_or(0, |(started, _)| started.crashes + u32::from(died && started.alone));
+        let deaths = one.cut.map(|(started, _)| (started.turn, started.deaths + u32::from(died)));
         match (one.quarantined_until_ms, deaths) {
             (Some(until_ms), _) if until_ms > now_ms => plan.quarantined.push((one.key, until_ms)),
-            (_, Some((turn, deaths))) if deaths >= SUSPECT_DEATHS => plan.suspects.push((one.key, turn)),
+            (_, Some((turn, deaths))) if deaths >= SUSPECT_DEATHS => suspects.push((blame, one.key, turn)),
             (_, _) if one.turns > 0 => plan.start.push(one.key),
             // A quarantine that ended while the process was down, and nothing waits.
             (_, _) => {}
         }
     }
+    suspects.sort_by_key(|(blame, ..)| *blame);
+    plan.suspects = suspects.into_iter().map(|(_, key, turn)| (key, turn)).collect();
     plan
 }
 
@@ -136,6 +142,30 @@ mod tests {
             turns,
             quarantined_until_ms: until,
         }
+    }
+
+    #[test]
+    fn a_suspect_that_was_alone_at_a_death_waits_for_the_other_suspects() {
+        let suspect = |name: &str, crashes, alone, left_by| {
+            let started = Started { turn: TurnId(Uuid::nil()), attempt: Attempt(3), crashes, deaths: 2, alone };
+            Unfinished {
+                key: SessionKey::new(name).unwrap(),
+                cut: Some((started, left_by)),
+                turns: 1,
+                quarantined_until_ms: None,
+            }
+        };
+        let plan = plan(
+            vec![
+                suspect("alone twice", 1, true, LeftBy::Death),
+                suspect("alone now", 0, true, LeftBy::Death),
+                suspect("never alone", 0, false, LeftBy::Death),
+                suspect("alone, stopped in order", 0, true, LeftBy::Interrupted),
+            ],
+            0,
+        );
+        let order: Vec<_> = plan.suspects.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(order, ["never alone", "alone, stopped in order", "alone now", "alone twice"]);
     }
 
     #[test]
