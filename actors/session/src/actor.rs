@@ -32,6 +32,7 @@ use supervision::ports::{Ports, offload};
 use supervision::{CrashCell, Lease, LoggedCrash};
 use tokio::sync::oneshot;
 
+use crate::gather;
 use crate::inbox::Inbox;
 use crate::shared::{Neighbours, Shared};
 use crate::sweep::{self, Tick};
@@ -230,6 +231,22 @@ impl Session {
             let _turn = file.turn.lock().unwrap_or_else(PoisonError::into_inner);
             job(&shared.ports, &file.path)
         })
+    }
+
+    /// Like [`on_file`](Self::on_file), together with the writes of other sessions.
+    fn on_file_soon<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Ports, &Path) -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (shared, file) = (Arc::clone(&self.shared), Arc::clone(&self.file));
+        let (tx, rx) = oneshot::channel();
+        let job = move || {
+            let _turn = file.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            // The session may have crashed meanwhile; the next life looks at the file itself.
+            let _ = tx.send(job(&shared.ports, &file.path));
+        };
+        gather::run_soon(&self.shared.ports.offload, Box::new(job));
+        rx
     }
 
     fn event(&self, name: EventName, turn: Option<TurnId>) -> log::Event {

@@ -12,6 +12,7 @@ mod actor;
 mod context;
 mod drain;
 mod file;
+mod gather;
 pub mod inbox;
 mod ledger;
 pub mod repair;

@@ -167,7 +167,7 @@ impl Session {
             return;
         };
         let (life, through) = (self.life, job.through);
-        let written = self.on_file(move |ports, path| {
+        let written = self.on_file_soon(move |ports, path| {
             let now_ms = ports.clock.wall_ms();
             let spare = Spare { id: EntryId(ports.ids.random()).to_string(), now_ms };
             file::append(&*ports.disk, path, job.at, &job.lines, &spare)

@@ -66,6 +66,8 @@ fn a_plain_turn_is_answered_saved_and_written() {
         assert_eq!(stage.journal.books().commits.len(), 1);
         stage.turn("again", "yes").await;
         assert_eq!(stage.status().await.state, State::Idle);
+        stage.filed(5).await;
+        stage.status().await;
         let file = stage.file();
         let lines: Vec<&str> = file.lines().collect();
         assert_eq!(lines.len(), 5, "a header and four messages");
@@ -190,7 +192,7 @@ fn a_crash_cancels_the_call_and_the_turn_runs_again() {
         let recovered = stage.logged(EventName::TurnRecovered).await;
         assert_eq!((recovered.turn, recovered.attempt), (Some(turn(2)), Some(Attempt(2))));
         assert_eq!(recovered.cause, Some(stage.log.named(EventName::Restarted)[0].id.clone()));
-        assert_eq!(stage.file().lines().count(), 5);
+        stage.filed(5).await;
     });
 }
 
@@ -211,6 +213,7 @@ fn a_message_that_crashes_three_times_is_given_up_and_the_queue_goes_on() {
         assert_eq!(stage.finished().await.1.text, "fine");
         let event = stage.logged(EventName::DeadLettered).await;
         assert_eq!(event.turn, Some(turn(1)));
+        stage.filed(5).await;
         assert!(stage.file().contains(r#""turnEnd":"dead""#));
     });
 }
@@ -274,6 +277,7 @@ fn a_sleeping_session_wakes_with_its_history() {
     run_paused("passivation", async {
         let mut stage = Stage::new();
         stage.turn("one", "1").await;
+        stage.filed(3).await;
         stage.status().await;
         stage.mail(Mail::Passivate);
         stage.asleep().await;
@@ -351,6 +355,7 @@ fn a_full_disk_never_fails_a_turn_and_the_file_follows_later() {
     run_paused("full disk", async {
         let mut stage = Stage::new();
         stage.turn("one", "1").await;
+        stage.filed(3).await;
         stage.disk.set_full(true);
         stage.turn("two", "2").await;
         stage.turn("three", "3").await;
@@ -371,6 +376,8 @@ fn a_session_that_cannot_write_its_file_loads_all_the_same() {
     run_paused("load on a full disk", async {
         let mut stage = Stage::new();
         stage.turn("one", "1").await;
+        stage.filed(3).await;
+        stage.status().await;
         stage.disk.remove(Path::new("/w/sessions/api.stage.jsonl")).unwrap();
         stage.mail(Mail::Passivate);
         stage.asleep().await;
@@ -400,7 +407,7 @@ fn what_somebody_else_wrote_into_the_file_is_seen_by_the_next_turn() {
         assert!(seen.iter().any(|text| text.contains("by hand")), "{seen:?}");
         stage.complete(&call, answer("2"));
         stage.finished().await;
-        stage.status().await;
+        stage.filed(6).await;
         assert!(stage.file().contains(r#""parentId":"feed""#));
         assert!(stage.log.named(EventName::ViewRepaired).is_empty());
     });

@@ -41,6 +41,8 @@ pub struct Machine {
 #[derive(Debug, Default)]
 struct Pending {
     lines: bool,
+    /// The attempt that it begins is shown from then on: its number is not given twice.
+    starts: bool,
     ends_turn: bool,
     leaves: bool,
     dropped: Vec<TurnId>,
@@ -165,7 +167,8 @@ impl Machine {
     fn commit(&mut self, batch: Batch, dropped: Vec<TurnId>, out: &mut Vec<Effect>) {
         let ends_turn = self.turn.as_ref().is_some_and(|turn| turn.ending.is_some()) && batch.turn.is_some();
         let lines = !batch.records.is_empty();
-        self.commits.push_back(Pending { lines, ends_turn, leaves: batch.interrupted, dropped });
+        let (starts, leaves) = (batch.started.is_some(), batch.interrupted);
+        self.commits.push_back(Pending { lines, starts, ends_turn, leaves, dropped });
         out.push(Effect::Commit(batch));
     }
 
@@ -312,6 +315,11 @@ impl Machine {
             out.push(Effect::Emit(dropped(turn, &self.rules)));
             let result = TurnResult::Cancelled;
             out.push(Effect::Ended(Verdict { turn, attempt: Attempt::FIRST, result, latency_ms: 0 }));
+        }
+        if pending.starts
+            && let Some(turn) = &mut self.turn
+        {
+            out.push(Effect::Emit(turn.show(TurnProgress::Started)));
         }
         if pending.ends_turn {
             self.finish(now, out);

@@ -426,6 +426,16 @@ impl Stage {
         with_deadline("an event in the log", found).await
     }
 
+    /// Waits until the file has that many lines.
+    pub async fn filed(&self, lines: usize) {
+        let written = async {
+            while self.file().lines().count() != lines {
+                tokio::task::yield_now().await;
+            }
+        };
+        with_deadline("the file", written).await;
+    }
+
     pub fn file(&self) -> String {
         let path = std::path::Path::new("/w/sessions/api.stage.jsonl");
         String::from_utf8(self.disk.read(path).unwrap_or_default()).unwrap()
