@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::ids::{Attempt, TurnId};
@@ -16,6 +17,10 @@ use super::{Shown, Sink};
 
 /// What one connection may have waiting.
 pub(crate) const OUTLET_BYTES_MAX: usize = 1024 * 1024;
+
+/// What it may have waiting in addition for each chat that it follows: the turns of thousands of chats may end at once,
+/// and a client that reads is not slow because of that.
+pub(crate) const OUTLET_CHAT_BYTES: usize = 2048;
 
 /// What an item costs besides its text.
 const ITEM_BYTES: usize = 200;
@@ -35,7 +40,7 @@ pub(crate) struct Outlet<N> {
     wake: Notify,
     slow: CancellationToken,
     closed: CancellationToken,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
 }
 
 struct Queue<N> {
@@ -46,13 +51,13 @@ struct Queue<N> {
 impl<N> Outlet<N> {
     pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         let queue = Mutex::new(Queue { items: VecDeque::new(), bytes: 0 });
-        Arc::new(Self {
-            queue,
-            wake: Notify::new(),
-            slow: CancellationToken::new(),
-            closed: CancellationToken::new(),
-            bytes_max,
-        })
+        let (wake, slow, closed) = (Notify::new(), CancellationToken::new(), CancellationToken::new());
+        Arc::new(Self { queue, wake, slow, closed, bytes_max: AtomicUsize::new(bytes_max) })
+    }
+
+    /// Allows more to wait.
+    pub(crate) fn grow(&self, bytes: usize) {
+        self.bytes_max.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Adds something of the connection's own, of about `bytes` bytes.
@@ -89,11 +94,12 @@ impl<N> Outlet<N> {
         if self.slow.is_cancelled() {
             return;
         }
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.push(item, text_bytes);
-        if queue.bytes > self.bytes_max {
+        if queue.bytes > bytes_max {
             queue.merge();
-            if queue.bytes > self.bytes_max {
+            if queue.bytes > bytes_max {
                 queue.items = VecDeque::new();
                 queue.bytes = 0;
                 self.slow.cancel();

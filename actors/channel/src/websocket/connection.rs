@@ -24,13 +24,16 @@ use super::writer::Note;
 use crate::control::Control;
 use crate::doors::{Door, Doors, Submission, source, text_body};
 use crate::hub::cursor::Cursor;
-use crate::hub::outlet::Outlet;
+use crate::hub::outlet::{OUTLET_CHAT_BYTES, Outlet};
 use crate::hub::{CHAT_PREFIX, Sink, Watch};
 use crate::json::Json;
 use crate::outcome::{Past, Refusal, Verdict, read_turn};
 
-/// Messages of one connection whose verdict has not come; above it the socket is not read.
-const PENDING_MAX: usize = 1024;
+/// Messages of one connection whose verdict has not come; above it more are refused.
+const PENDING_MAX: usize = 16 * 1024;
+
+/// How many control messages may wait beyond that: they must get through when nothing else does.
+const PENDING_CONTROL_MAX: usize = 1024;
 
 /// Chats of one connection.
 const CHATS_MAX: usize = 65_536;
@@ -102,7 +105,7 @@ impl Reader {
                         self.outlet.note(Note::Ping, 0);
                     }
                 }
-                frame = socket.next(), if reading && pending.len() < PENDING_MAX => {
+                frame = socket.next(), if reading => {
                     heard = self.doors.ports.clock.mono();
                     match frame {
                         Some(Ok(WsMessage::Text(text))) => self.text(&text, &pending),
@@ -113,6 +116,7 @@ impl Reader {
                         Some(Err(error)) => match close_code(&error) {
                             Some((code, reason)) => {
                                 reading = false;
+                                self.doors.rejected(Door::WebSocket, "broken_frame");
                                 self.close(code, reason);
                             }
                             None => break,
@@ -150,6 +154,9 @@ impl Reader {
             self.frame(json.text("status", "running").done());
         }
         let Some(cursor) = after.filter(|_| !followed) else { return };
+        if pending.len() >= PENDING_MAX {
+            return self.refuse_message(chat_id, Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS });
+        }
         let (doors, outlet, chat_id) = (self.doors.clone(), Arc::clone(&self.outlet), chat_id.to_owned());
         pending.push(Box::pin(async move {
             if let Past::Ended(finished) = read_turn(&doors, &key, cursor.turn).await {
@@ -172,7 +179,9 @@ impl Reader {
     /// Follows a chat; says which turn runs, and whether the cursor's one is followed.
     fn attach(&mut self, chat_id: &str, key: &SessionKey, after: Option<Cursor>) -> (Option<TurnId>, bool) {
         // Leaving first: what comes meanwhile is in the replay.
-        self.chats.remove(chat_id);
+        if self.chats.remove(chat_id).is_none() {
+            self.outlet.grow(OUTLET_CHAT_BYTES);
+        }
         let sink: Arc<dyn Sink> = Arc::<Outlet<Note>>::clone(&self.outlet);
         let attached = self.doors.hub.attach_chat(key, after, sink);
         self.chats.insert(chat_id.to_owned(), attached.watch);
@@ -193,16 +202,21 @@ impl Reader {
         let client_turn_id: Option<Arc<str>> = client_turn_id.map(Into::into);
         let (doors, outlet) = (self.doors.clone(), Arc::clone(&self.outlet));
         let asked = Asked { doors, outlet, chat_id, key, turn, message_id, client_turn_id, webui };
-        if let Some(control) = Control::parse(&text) {
-            pending.push(Box::pin(asked.control(control)));
-            return;
-        }
+        let control = Control::parse(&text);
+        let places = if control.is_some() { PENDING_MAX + PENDING_CONTROL_MAX } else { PENDING_MAX };
         let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
-        let Ok(room) = Arc::clone(&self.doors.frame_bytes).try_acquire_many_owned(bytes) else {
+        let room = match control {
+            None => Arc::clone(&self.doors.frame_bytes).try_acquire_many_owned(bytes).ok(),
+            Some(_) => None,
+        };
+        if pending.len() >= places || (room.is_none() && control.is_none()) {
             let refusal = Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS };
             self.doors.refused(Door::WebSocket, &asked.key, refusal);
             return push_frame(&self.outlet, asked.refusal(refusal));
-        };
+        }
+        if let Some(control) = control {
+            return pending.push(Box::pin(asked.control(control)));
+        }
         self.outlet.note(Note::Submitted { turn, client_turn_id: asked.client_turn_id.clone() }, 0);
         let message_id = asked.message_id.clone().unwrap_or_else(|| own_message_id(turn));
         let verdict = self.doors.submit(Submission {
@@ -227,8 +241,8 @@ impl Reader {
     }
 
     fn refuse_message(&self, chat_id: &str, refusal: Refusal) {
-        self.doors.rejected(Door::WebSocket, "chats");
-        let json = Json::event("error").text("detail", "too many chats on this connection");
+        self.doors.rejected(Door::WebSocket, "connection_full");
+        let json = Json::event("error").text("detail", "this connection has too many chats or questions open");
         let json = json.text("reason", refusal.word()).text("chat_id", chat_id);
         self.frame(json.raw("retry_after_ms", FRAME_RETRY_MS).done());
     }
