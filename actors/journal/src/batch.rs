@@ -53,6 +53,11 @@ pub fn seal(bytes: &mut Vec<u8>, segment: u64, number: u64, count: u32) {
     bytes.resize(bytes.len().next_multiple_of(ALIGN as usize), 0);
 }
 
+/// Whether a batch may begin at the front of `bytes`; quick, for searching.
+pub fn may_begin(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
 /// Reads the batch at the front of `bytes`; `None` when there is no whole and sound one of this segment.
 pub fn open(bytes: &[u8], segment: u64) -> Option<Batch<'_>> {
     let header = bytes.first_chunk::<HEADER_BYTES>()?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use domain::ids::{SessionId, SessionKey};
+use domain::ids::{MessageId, SessionId, SessionKey};
 use protocol::journal::{
     Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, Loaded, LogPosition, Queued,
     RecentId, TurnEnd,
@@ -124,7 +124,8 @@ impl Engine {
         match self.room(size_of(&commit)) {
             Room::Ready => {
                 let at_ms = self.around.ports.clock.wall_ms();
-                self.append(Record::Commit { commit: Box::new(commit), at_ms });
+                let endings = self.state.endings(&commit);
+                self.append(Record::Commit { commit: Box::new(commit), at_ms, endings });
                 self.replies.push(Reply::Commit(CommitOutcome::Done, reply));
             }
             Room::Stalled => self.stall(Call::Commit(commit, reply)),
@@ -213,8 +214,8 @@ fn size_of(commit: &Commit) -> usize {
         .ended
         .iter()
         .map(|(_, end)| match end {
-            TurnEnd::Done => 17,
-            TurnEnd::Dead { reason: why } | TurnEnd::Cancelled { why } => 27 + why.len(),
+            TurnEnd::Done => 48,
+            TurnEnd::Dead { reason: why } | TurnEnd::Cancelled { why } => 64 + MessageId::BYTES_MAX + why.len(),
         })
         .sum();
     256 + commit.key.as_str().len() + lines + tools + ends

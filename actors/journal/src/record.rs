@@ -37,6 +37,17 @@ pub struct EndedId {
     pub body_hash: u64,
 }
 
+/// What is known of a turn that a commit ends. The record of its message may be given up before that of the commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// Hash of source and message id.
+    pub id: u128,
+    /// Hash of its body.
+    pub body_hash: u64,
+    /// The sender's id, for dead letters only.
+    pub message_id: Option<MessageId>,
+}
+
 /// Everything about a key that is not a message or a line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyRecord {
@@ -80,18 +91,50 @@ pub struct Floors {
 /// One record.
 #[derive(Debug, Clone)]
 pub enum Record {
-    Accepted { key: SessionKey, message: Arc<Accepted> },
-    Commit { commit: Box<Commit>, at_ms: u64 },
-    Epoch { key: SessionKey, session: SessionId, epoch: Epoch },
+    Accepted {
+        key: SessionKey,
+        message: Arc<Accepted>,
+    },
+    /// `endings` has one for each turn that the commit ends; `None` for a turn that was not open.
+    Commit {
+        commit: Box<Commit>,
+        at_ms: u64,
+        endings: Vec<Option<Ending>>,
+    },
+    Epoch {
+        key: SessionKey,
+        session: SessionId,
+        epoch: Epoch,
+    },
     Quarantined(Quarantine),
-    Released { key: SessionKey },
-    ViewSynced { key: SessionKey, session: SessionId, commit: u64, mark: ViewMark },
+    Released {
+        key: SessionKey,
+    },
+    ViewSynced {
+        key: SessionKey,
+        session: SessionId,
+        commit: u64,
+        mark: ViewMark,
+    },
     Key(Box<KeyRecord>),
-    Carried { key: SessionKey, message: Arc<Accepted> },
-    Lines { key: SessionKey, session: SessionId, commit: u64, lines: Vec<Line> },
+    Carried {
+        key: SessionKey,
+        message: Arc<Accepted>,
+    },
+    Lines {
+        key: SessionKey,
+        session: SessionId,
+        commit: u64,
+        lines: Vec<Line>,
+    },
     Letter(DeadLetter),
-    Forgotten { key: SessionKey },
-    Checkpoint { oldest: u64, floors: Floors },
+    Forgotten {
+        key: SessionKey,
+    },
+    Checkpoint {
+        oldest: u64,
+        floors: Floors,
+    },
 }
 
 /// Why a record was not decoded.
@@ -128,7 +171,7 @@ impl Record {
     pub fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::Accepted { key, message } | Self::Carried { key, message } => put_accepted(to, key, message),
-            Self::Commit { commit, at_ms } => put_commit(to, commit, *at_ms),
+            Self::Commit { commit, at_ms, endings } => put_commit(to, commit, *at_ms, endings),
             Self::Epoch { key, session, epoch } => {
                 put_text(to, key.as_str());
                 put_uuid(to, session.0);
@@ -185,8 +228,8 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
             Record::Accepted { key, message: Arc::new(message) }
         }
         2 => {
-            let (commit, at_ms) = commit(from)?;
-            Record::Commit { commit: Box::new(commit), at_ms }
+            let (commit, at_ms, endings) = commit(from)?;
+            Record::Commit { commit: Box::new(commit), at_ms, endings }
         }
         3 => Record::Epoch { key: key(from)?, session: SessionId(from.uuid()?), epoch: Epoch(from.int()?) },
         4 => Record::Quarantined(Quarantine {
@@ -216,7 +259,7 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
         10 => Record::Letter(DeadLetter {
             turn: TurnId(from.uuid()?),
             key: key(from)?,
-            message_id: MessageId::new(from.text()?).map_err(|_| Malformed::Id)?,
+            message_id: message_id(from)?,
             reason: from.shared()?,
             at_ms: from.int()?,
         }),
@@ -255,7 +298,7 @@ fn accepted(from: &mut Reader<'_>) -> Result<(SessionKey, Accepted), Malformed> 
         turn: TurnId(from.uuid()?),
         seq: Seq(from.int()?),
         source: Source::new(from.text()?).map_err(|_| Malformed::Id)?,
-        message_id: MessageId::new(from.text()?).map_err(|_| Malformed::Id)?,
+        message_id: message_id(from)?,
         body_hash: from.fixed()?,
         route: match from.byte()? {
             0 => Route::Live,
@@ -269,7 +312,7 @@ fn accepted(from: &mut Reader<'_>) -> Result<(SessionKey, Accepted), Malformed> 
     Ok((key, message))
 }
 
-fn put_commit(to: &mut Vec<u8>, commit: &Commit, at_ms: u64) {
+fn put_commit(to: &mut Vec<u8>, commit: &Commit, at_ms: u64, endings: &[Option<Ending>]) {
     put_text(to, commit.key.as_str());
     put_uuid(to, commit.session.0);
     put_int(to, commit.epoch.0);
@@ -283,7 +326,7 @@ fn put_commit(to: &mut Vec<u8>, commit: &Commit, at_ms: u64) {
         put_text(to, &call.0);
     }
     put_int(to, commit.ended.len() as u64);
-    for (turn, end) in &commit.ended {
+    for ((turn, end), ending) in commit.ended.iter().zip(endings) {
         put_uuid(to, turn.0);
         match end {
             TurnEnd::Done => to.push(0),
@@ -296,11 +339,28 @@ fn put_commit(to: &mut Vec<u8>, commit: &Commit, at_ms: u64) {
                 put_text(to, why);
             }
         }
+        put_option(to, ending.as_ref(), |to, ending| {
+            to.extend_from_slice(&ending.id.to_le_bytes());
+            to.extend_from_slice(&ending.body_hash.to_le_bytes());
+            put_option(to, ending.message_id.as_ref(), |to, id| put_text(to, id.as_str()));
+        });
     }
     put_lines(to, &commit.lines);
 }
 
-fn commit(from: &mut Reader<'_>) -> Result<(Commit, u64), Malformed> {
+fn ending(from: &mut Reader<'_>) -> Result<Ending, Malformed> {
+    Ok(Ending {
+        id: from.array().map(u128::from_le_bytes)?,
+        body_hash: from.fixed()?,
+        message_id: from.option(message_id)?,
+    })
+}
+
+fn message_id(from: &mut Reader<'_>) -> Result<MessageId, Malformed> {
+    MessageId::new(from.text()?).map_err(|_| Malformed::Id)
+}
+
+fn commit(from: &mut Reader<'_>) -> Result<(Commit, u64, Vec<Option<Ending>>), Malformed> {
     let key = key(from)?;
     let session = SessionId(from.uuid()?);
     let epoch = Epoch(from.int()?);
@@ -318,12 +378,13 @@ fn commit(from: &mut Reader<'_>) -> Result<(Commit, u64), Malformed> {
             2 => TurnEnd::Cancelled { why: from.shared()? },
             _ => return Err(Malformed::Tag),
         };
-        Ok((turn, end))
+        Ok(((turn, end), from.option(ending)?))
     })?;
+    let (ended, endings) = ended.into_iter().unzip();
     let lines = from.list(line)?;
     let commit =
         Commit { key, session, epoch, number, lines, tools_started, ended, started, interrupted, closes_session };
-    Ok((commit, at_ms))
+    Ok((commit, at_ms, endings))
 }
 
 fn put_lines(to: &mut Vec<u8>, lines: &[Line]) {

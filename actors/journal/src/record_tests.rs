@@ -75,9 +75,13 @@ fn end() -> impl Strategy<Value = TurnEnd> {
 
 fn commit() -> impl Strategy<Value = Record> {
     let ids = (key(), session(), prop::option::of(started()));
-    let lists = (lines(), calls(), prop::collection::vec((turn(), end()), 0..4));
+    let ending = (any::<u128>(), any::<u64>(), prop::option::of(message_id()))
+        .prop_map(|(id, body_hash, message_id)| Ending { id, body_hash, message_id });
+    let ended = ((turn(), end()), prop::option::of(ending));
+    let lists = (lines(), calls(), prop::collection::vec(ended, 0..4));
     (ids, lists, any::<(u64, u64, u64, bool, bool)>()).prop_map(
         |((key, session, started), (lines, tools_started, ended), (epoch, number, at_ms, interrupted, closes))| {
+            let (ended, endings) = ended.into_iter().unzip();
             let commit = Commit {
                 key,
                 session,
@@ -90,7 +94,7 @@ fn commit() -> impl Strategy<Value = Record> {
                 interrupted,
                 closes_session: closes,
             };
-            Record::Commit { commit: Box::new(commit), at_ms }
+            Record::Commit { commit: Box::new(commit), at_ms, endings }
         },
     )
 }

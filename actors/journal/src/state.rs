@@ -12,7 +12,7 @@ use protocol::journal::{
 
 use crate::ids::{Known, RecentSet, id_hash};
 use crate::key::{KeyState, LinesAt, Marks, OpenTurn, Written};
-use crate::record::{EndedId, Floors, Record};
+use crate::record::{EndedId, Ending, Floors, Record};
 
 /// Dead letters that are kept; the oldest leave.
 pub const DEAD_LETTERS_MAX: usize = 10_000;
@@ -72,7 +72,7 @@ impl State {
     pub fn apply(&mut self, at: LogPosition, bytes: u32, record: Record) {
         match record {
             Record::Accepted { key, message } => self.accept(&key, message, at),
-            Record::Commit { commit, at_ms } => self.commit(*commit, at_ms, at, bytes),
+            Record::Commit { commit, at_ms, endings } => self.commit(*commit, endings, at_ms, at, bytes),
             Record::Epoch { key, session, epoch } => {
                 let key = self.entry(&key, at);
                 key.session = Some(session);
@@ -195,7 +195,7 @@ impl State {
         self.totals.line_bytes -= freed;
     }
 
-    fn commit(&mut self, commit: Commit, at_ms: u64, at: LogPosition, bytes: u32) {
+    fn commit(&mut self, commit: Commit, endings: Vec<Option<Ending>>, at_ms: u64, at: LogPosition, bytes: u32) {
         let key = self.entry(&commit.key, at);
         key.epoch = key.epoch.max(commit.epoch);
         key.next_commit = key.next_commit.max(commit.number + 1);
@@ -213,50 +213,58 @@ impl State {
             key.closed = true;
         }
         self.totals.line_bytes = self.totals.line_bytes + added - freed;
-        for (turn, end) in commit.ended {
-            self.end(&commit.key, turn, end, commit.number, at_ms, at);
+        for ((turn, end), ending) in commit.ended.into_iter().zip(endings) {
+            let reason = self.close_turn(&commit.key, turn, end, at);
+            let Some(Ending { id, body_hash, message_id }) = ending else { continue };
+            self.entry(&commit.key, at).remember_ended(EndedId { commit: commit.number, id, turn, body_hash });
+            if let (Some(reason), Some(message_id)) = (reason, message_id) {
+                self.bury(at, DeadLetter { turn, key: commit.key.clone(), message_id, reason, at_ms });
+            }
         }
     }
 
-    fn end(&mut self, name: &SessionKey, turn: TurnId, end: TurnEnd, commit: u64, at_ms: u64, at: LogPosition) {
-        let key = self.entry(name, at);
-        let Some(place) = key.open.iter().position(|open| open.turn == turn) else { return };
-        let open = key.open.remove(place);
-        let bytes = u64::from(open.bytes);
-        key.open_bytes -= bytes;
-        if place == 0 {
-            key.marks = None;
-        }
-        if key.open.is_empty() {
-            shrink(&mut key.open);
-        }
-        if !key.closed {
-            if key.ended.len() == RECENT_IDS_MAX {
-                key.ended.remove(0);
+    /// Takes a turn out of the open ones, and counts it if it was one. The reason, if it died.
+    fn close_turn(&mut self, name: &SessionKey, turn: TurnId, end: TurnEnd, at: LogPosition) -> Option<Arc<str>> {
+        let open = self.entry(name, at).take_open(turn);
+        let count = u64::from(open.is_some());
+        let reason = match end {
+            TurnEnd::Done => {
+                self.totals.done += count;
+                None
             }
-            key.ended.push(EndedId { commit, id: open.id, turn, body_hash: open.body_hash });
-        }
-        if let Some(recent) = &mut key.recent {
-            recent.add(open.id, Known { turn, body_hash: open.body_hash });
-        }
-        self.totals.open -= 1;
-        self.totals.open_bytes -= bytes;
-        match end {
-            TurnEnd::Done => self.totals.done += 1,
             TurnEnd::Dead { reason } => {
-                self.totals.dead += 1;
-                let message_id = open.message_id().clone();
-                self.bury(at, DeadLetter { turn, key: name.clone(), message_id, reason, at_ms });
+                self.totals.dead += count;
+                Some(reason)
             }
-            TurnEnd::Cancelled { why: _ } => self.totals.cancelled += 1,
-        }
-        self.moved.remove(&open.handed);
-        if let Some(count) = self.ages.get_mut(&open.accepted_ms) {
-            *count -= 1;
-            if *count == 0 {
-                self.ages.remove(&open.accepted_ms);
+            TurnEnd::Cancelled { why: _ } => {
+                self.totals.cancelled += count;
+                None
+            }
+        };
+        if let Some(open) = open {
+            self.totals.open -= 1;
+            self.totals.open_bytes -= u64::from(open.bytes);
+            self.moved.remove(&open.handed);
+            if let Some(count) = self.ages.get_mut(&open.accepted_ms) {
+                *count -= 1;
+                if *count == 0 {
+                    self.ages.remove(&open.accepted_ms);
+                }
             }
         }
+        reason
+    }
+
+    /// What a commit's record says of the turns that it ends.
+    pub fn endings(&self, commit: &Commit) -> Vec<Option<Ending>> {
+        let key = self.keys.get(&commit.key);
+        let find = |(turn, end): &(TurnId, TurnEnd)| {
+            let open = key?.open.iter().find(|open| open.turn == *turn)?;
+            let dead = matches!(end, TurnEnd::Dead { .. });
+            let message_id = dead.then(|| open.message_id().clone());
+            Some(Ending { id: open.id, body_hash: open.body_hash, message_id })
+        };
+        commit.ended.iter().map(find).collect()
     }
 
     /// Where a message lies now whose position was handed out before.
@@ -376,6 +384,32 @@ fn shrink<T>(list: &mut Vec<T>) {
 }
 
 impl KeyState {
+    fn take_open(&mut self, turn: TurnId) -> Option<OpenTurn> {
+        let place = self.open.iter().position(|open| open.turn == turn)?;
+        let open = self.open.remove(place);
+        self.open_bytes -= u64::from(open.bytes);
+        if place == 0 {
+            self.marks = None;
+        }
+        if self.open.is_empty() {
+            shrink(&mut self.open);
+        }
+        Some(open)
+    }
+
+    fn remember_ended(&mut self, ended: EndedId) {
+        if let Some(recent) = &mut self.recent {
+            recent.add(ended.id, Known { turn: ended.turn, body_hash: ended.body_hash });
+        }
+        if self.closed || ended.commit <= self.view_commit {
+            return;
+        }
+        if self.ended.len() == RECENT_IDS_MAX {
+            self.ended.remove(0);
+        }
+        self.ended.push(ended);
+    }
+
     fn change_session(&mut self, to: Option<SessionId>, number: u64) -> u64 {
         self.session = to;
         self.view = ViewMark::default();

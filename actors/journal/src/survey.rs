@@ -202,7 +202,8 @@ fn note_hole(
 /// there is none.
 fn next_sound(bytes: &[u8], at: usize, segment: u64, expected: Option<u64>) -> Option<usize> {
     let sound = |place: usize| {
-        let batch = batch::open(bytes.get(place..)?, segment)?;
+        let rest = bytes.get(place..).filter(|rest| batch::may_begin(rest))?;
+        let batch = batch::open(rest, segment)?;
         expected.is_none_or(|expected| batch.number >= expected).then_some(place)
     };
     if let Some(place) = sound(at) {
@@ -227,7 +228,7 @@ const CHECKPOINT: u8 = 12;
 /// Bytes of a batch of this segment that was begun at `at` and is not whole.
 fn begun(bytes: &[u8], at: usize, segment: u64) -> u64 {
     let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<{ batch::HEADER_BYTES }>()) else { return 0 };
-    let ours = head[..4] == *b"GRJB" && head[8..16] == segment.to_le_bytes();
+    let ours = batch::may_begin(head) && head[8..16] == segment.to_le_bytes();
     let [_, _, _, _, a, b, c, d, ..] = *head;
     let length = u64::from(u32::from_le_bytes([a, b, c, d])) + batch::HEADER_BYTES as u64;
     if ours { length.min((bytes.len() - at) as u64) } else { 0 }

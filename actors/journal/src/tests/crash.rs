@@ -14,6 +14,8 @@ use tokio::sync::oneshot::Receiver;
 use super::machine::*;
 use crate::Options;
 use crate::call::Call;
+use crate::key::KeyState;
+use crate::state::State;
 
 const KEYS: usize = 5;
 const STEPS: usize = 110;
@@ -90,6 +92,8 @@ impl Script {
         }
         machine.settle();
         self.collect();
+        let status = machine.status();
+        assert_eq!(status.accepted, status.done + status.dead + status.cancelled + status.open);
     }
 
     fn send(&mut self, machine: &mut Machine, name: &SessionKey) {
@@ -374,4 +378,36 @@ fn no_power_cut_loses_or_doubles_anything_one() {
 #[test]
 fn no_power_cut_loses_or_doubles_anything_two() {
     cut_everywhere(2, 3);
+}
+
+/// Everything that the state knows of each key, but for what depends on whether anybody is alive.
+fn known(state: &State) -> BTreeMap<SessionKey, String> {
+    let one = |name: &SessionKey, key: &KeyState| {
+        let mut record = key.record(name);
+        record.left = None;
+        let open: Vec<_> = key.open.iter().map(|open| (open.turn, open.seq, open.at, open.id, open.bytes)).collect();
+        format!("{record:?} {open:?} {:?}", key.lines)
+    };
+    state.keys.iter().map(|(name, key)| (name.clone(), one(name, key))).collect()
+}
+
+#[test]
+fn recovery_sees_what_the_writer_saw() {
+    for seed in 1..=15 {
+        let told = format!("seed {seed}");
+        let _told = Told(&told);
+        let mut script = Script::new(seed);
+        let mut machine = Machine::start_with(disk(), options(), script.transcripts.clone(), 1).unwrap();
+        for _ in 0..STEPS {
+            script.step(&mut machine);
+        }
+        machine.engine.urgent = machine.engine.batch_records > 0;
+        machine.settle();
+        let saw = known(&machine.engine.state);
+        let machine = machine.kill();
+        for (name, now) in known(&machine.engine.state) {
+            assert_eq!(Some(&now), saw.get(&name));
+        }
+        assert_eq!(machine.engine.state.keys.len(), saw.len());
+    }
 }
