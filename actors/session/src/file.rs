@@ -284,4 +284,30 @@ mod tests {
         assert_eq!(lines.len(), 4);
         assert!(lines[3].contains(r#""type":"leaf""#) && lines[3].contains(r#""targetId":"b""#), "{}", lines[3]);
     }
+
+    #[test]
+    fn a_power_cut_at_any_moment_is_repaired_from_the_journal() {
+        let lines: Vec<Line> = (0..12)
+            .map(|number| Line { text: line(&"x".repeat(100 * number)).text, id: number.to_string().into() })
+            .collect();
+        for seed in 0..200 {
+            let (disk, path) = disk();
+            disk.sync_fs(Path::new("/s")).unwrap();
+            let (mut at, mut synced) = (0, 0);
+            let written = usize::try_from(seed % 13).unwrap();
+            for (number, line) in lines.iter().enumerate().take(written) {
+                at = append(&*disk, &path, at, std::slice::from_ref(line), &spare()).unwrap().length;
+                if u64::try_from(number).unwrap() == seed % 7 {
+                    disk.sync_fs(Path::new("/s")).unwrap();
+                    synced = number + 1;
+                }
+            }
+            let after = disk.cut(seed);
+            let mark = text_of(&lines[..synced]).len() as u64;
+            let (standing, bytes) = open(&*after, &path, mark, &lines[synced..], &spare()).unwrap();
+            assert_eq!(bytes, text_of(&lines), "seed {seed}");
+            assert_eq!(standing.found, None, "seed {seed}");
+            assert_eq!(after.read(&path).unwrap(), bytes);
+        }
+    }
 }
