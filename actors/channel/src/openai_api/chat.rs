@@ -85,9 +85,11 @@ fn room(doors: &Doors, config: &ApiConfig, headers: &HeaderMap) -> Result<OwnedS
         return Err(too_large(config));
     }
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    Arc::clone(&doors.frame_bytes)
-        .try_acquire_many_owned(bytes)
-        .map_err(|_| Refusal::ProcessFull { retry_after_ms: ROOM_RETRY_MS }.into())
+    Arc::clone(&doors.frame_bytes).try_acquire_many_owned(bytes).map_err(|_| {
+        let refusal = Refusal::ProcessFull { retry_after_ms: ROOM_RETRY_MS };
+        doors.rejected(Door::Api, refusal.metric());
+        refusal.into()
+    })
 }
 
 async fn read_body(config: &ApiConfig, body: Body) -> Result<bytes::Bytes, ApiError> {

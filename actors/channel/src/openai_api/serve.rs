@@ -77,6 +77,7 @@ async fn complete(State(api): State<Arc<Api>>, request: Request<Body>) -> Respon
         return api.refuse(&error);
     }
     if api.stopping.is_cancelled() || api.doors.phase.get() == PhaseWord::Draining {
+        api.doors.rejected(Door::Api, Refusal::Draining.metric());
         return api.refuse(&Refusal::Draining.into());
     }
     match chat::complete(&api.doors, &api.config, &parts.headers, body).await {
