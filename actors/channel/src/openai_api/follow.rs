@@ -118,6 +118,7 @@ mod tests {
 
     use domain::chat::Usage;
     use domain::ids::SessionKey;
+    use proptest::prelude::*;
     use protocol::turn::{TurnEvent, TurnResult};
 
     use super::*;
@@ -179,6 +180,35 @@ mod tests {
             ),
         ] {
             assert_eq!(all(events), said, "{name}");
+        }
+    }
+
+    /// The events of one attempt: each round in pieces of `size` characters.
+    fn attempt(number: u32, rounds: &[String], size: usize) -> Vec<(u32, bool, TurnProgress)> {
+        let mut events = vec![(number, false, TurnProgress::Started)];
+        for round in rounds {
+            let chars: Vec<char> = round.chars().collect();
+            events.extend(chars.chunks(size).map(|piece| (number, false, delta(&piece.iter().collect::<String>()))));
+            events.push((number, false, end(round)));
+        }
+        let last = rounds.iter().rfind(|round| !round.is_empty()).cloned().unwrap_or_default();
+        events.push((number, false, finished(&last)));
+        events
+    }
+
+    proptest! {
+        #[test]
+        fn a_turn_that_says_the_same_again_is_heard_once(
+            rounds in prop::collection::vec("[a-zé]{0,12}", 1..4),
+            sizes in (1usize..5, 1usize..5),
+            cut in 0usize..40,
+        ) {
+            let mut events = attempt(1, &rounds, sizes.0);
+            events.pop();
+            events.truncate(cut);
+            events.extend(attempt(2, &rounds, sizes.1));
+            let texts: Vec<&str> = rounds.iter().map(String::as_str).filter(|round| !round.is_empty()).collect();
+            prop_assert_eq!(all(events).concat(), texts.join(BREAK));
         }
     }
 }
