@@ -6,7 +6,8 @@
 //! | gave up (crashes reached the intensity) | quarantine, reason `crashes`, or `load` when it never got loaded |
 //! | stopped as `panicked` (it could not load) | quarantine, reason `load` |
 //! | stopped, lease released | – |
-//! | stopped, lease not released, mail was under way | started again |
+//! | stopped for the process's sake | – |
+//! | stopped, lease not released, mail or work left | started again |
 //! | its arbiter ended | – : the process is stopping, and the slot's guard may be held by the caller |
 
 use std::sync::PoisonError;
@@ -33,12 +34,15 @@ impl Registry {
                     self.quarantine(index, sector, key, incarnation, crash);
                 }
             }
-            ExitReason::Normal | ExitReason::Passivated | ExitReason::Shutdown => {
+            ExitReason::Normal | ExitReason::Passivated => {
                 sector.waitlist.forget(key);
                 let unreleased = sector.slots.remove(key, incarnation);
-                if unreleased.is_some_and(|slot| slot.depth > 0) {
+                if unreleased.is_some_and(|slot| slot.depth > 0 || slot.note.inbox > 0 || slot.note.turn.is_some()) {
                     self.wake(key, false);
                 }
+            }
+            ExitReason::Shutdown => {
+                sector.slots.remove(key, incarnation);
             }
             ExitReason::Killed | ExitReason::Noproc => {}
         }

@@ -9,7 +9,7 @@ use crate::quarantine::Waiting;
 use crate::registry::{Registry, shard_path};
 
 /// Sessions shown per shard; those with work first.
-pub const SHOWN_SESSIONS_MAX: usize = 10_000;
+pub const SHOWN_SESSIONS_MAX: usize = 1_000;
 
 impl Registry {
     pub(crate) fn snapshot(&self) -> TreeNode {
@@ -28,7 +28,6 @@ impl Registry {
         let sector = &self.sectors[index];
         let mut slots = Vec::new();
         sector.slots.for_each(|slot| slots.push(slot));
-        slots.sort_by(|a, b| (a.note.state == State::Idle, &a.key).cmp(&(b.note.state == State::Idle, &b.key)));
         shard.mailbox = slots.iter().map(|slot| slot.depth as u64).sum();
         shard.inbox = slots.iter().map(|slot| u64::from(slot.note.inbox)).sum();
         let waiting = sector.waitlist.all().into_iter().map(|(key, waiting)| held(index, key, &waiting));
@@ -36,8 +35,10 @@ impl Registry {
         let hidden = slots.len().saturating_sub(SHOWN_SESSIONS_MAX);
         if hidden > 0 {
             shard.state = format!("running ({hidden} more sessions)");
+            slots.sort_by_key(|slot| slot.note.state == State::Idle);
             slots.truncate(SHOWN_SESSIONS_MAX);
         }
+        slots.sort_by(|a, b| a.key.cmp(&b.key));
         shard.children.extend(slots.into_iter().map(|slot| self.live_session(index, slot)));
     }
 

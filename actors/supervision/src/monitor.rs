@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use actix::WeakRecipient;
 use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 use protocol::supervision::{ActorPath, Down, ExitReason, Kind, TreeNode};
 
 use crate::tell::tell;
@@ -26,7 +27,9 @@ struct Watched {
 /// All live actors by path. A path can be held by two for a moment: one that ends and its successor.
 #[derive(Default)]
 pub(crate) struct Monitors {
-    map: DashMap<ActorPath, Vec<Watched>>,
+    /// Apart from the others, as there may be very many.
+    sessions: DashMap<ActorPath, Vec<Watched>>,
+    others: DashMap<ActorPath, Vec<Watched>>,
     births: AtomicU64,
 }
 
@@ -35,17 +38,28 @@ impl Monitors {
         let birth = self.births.fetch_add(1, Ordering::Relaxed);
         let vitals = Arc::new(Vitals { kind, since_ms, restarts: AtomicU32::new(0), birth });
         let watched = Watched { vitals: Arc::clone(&vitals), watchers: Vec::new() };
-        self.map.entry(path.clone()).or_default().push(watched);
+        match self.map(kind).entry(path.clone()) {
+            Entry::Occupied(mut all) => all.get_mut().push(watched),
+            Entry::Vacant(vacant) => {
+                vacant.insert(vec![watched]);
+            }
+        }
         vitals
+    }
+
+    fn map(&self, kind: Kind) -> &DashMap<ActorPath, Vec<Watched>> {
+        if kind == Kind::Session { &self.sessions } else { &self.others }
     }
 
     /// Watches the youngest actor at `path`; answers at once when there is none.
     pub fn watch(&self, path: &ActorPath, watcher: WeakRecipient<Down>) {
-        if let Some(mut all) = self.map.get_mut(path)
-            && let Some(youngest) = all.last_mut()
-        {
-            youngest.watchers.push(watcher);
-            return;
+        for map in [&self.others, &self.sessions] {
+            if let Some(mut all) = map.get_mut(path)
+                && let Some(youngest) = all.last_mut()
+            {
+                youngest.watchers.push(watcher);
+                return;
+            }
         }
         let down =
             Down { path: path.clone(), incarnation: 0, reason: ExitReason::Noproc, crash: None, restarts: false };
@@ -54,18 +68,18 @@ impl Monitors {
 
     /// Tells the watchers; forgets the actor when it does not come back.
     pub fn down(&self, vitals: &Vitals, down: &Down) {
+        let map = self.map(vitals.kind);
         let watchers = if down.restarts {
-            self.map
-                .get(&down.path)
+            map.get(&down.path)
                 .map(|all| all.iter().find(|one| one.vitals.birth == vitals.birth).map(|one| one.watchers.clone()))
         } else {
-            self.map.get_mut(&down.path).map(|mut all| {
+            map.get_mut(&down.path).map(|mut all| {
                 let at = all.iter().position(|one| one.vitals.birth == vitals.birth);
                 at.map(|at| all.remove(at).watchers)
             })
         };
         if !down.restarts {
-            self.map.remove_if(&down.path, |_, all| all.is_empty());
+            map.remove_if(&down.path, |_, all| all.is_empty());
         }
         notify(&watchers.flatten().unwrap_or_default(), down);
     }
@@ -73,10 +87,8 @@ impl Monitors {
     /// The live actors but sessions, by path.
     pub fn tree(&self) -> Vec<TreeNode> {
         let mut nodes = Vec::new();
-        for entry in &self.map {
-            nodes.extend(
-                entry.iter().filter(|one| one.vitals.kind != Kind::Session).map(|one| node(entry.key(), &one.vitals)),
-            );
+        for entry in &self.others {
+            nodes.extend(entry.iter().map(|one| node(entry.key(), &one.vitals)));
         }
         nodes.sort_by(|a, b| a.path.cmp(&b.path));
         nodes
@@ -86,7 +98,7 @@ impl Monitors {
         let youngest = |all: &Vec<Watched>| {
             all.last().map(|one| (one.vitals.restarts.load(Ordering::Relaxed), one.vitals.since_ms))
         };
-        self.map.get(path).and_then(|all| youngest(&all))
+        [&self.others, &self.sessions].into_iter().find_map(|map| map.get(path).and_then(|all| youngest(&all)))
     }
 }
 
