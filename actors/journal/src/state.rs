@@ -133,6 +133,7 @@ impl State {
         key.open_bytes += bytes;
         key.closed = false;
         let place = key.open.partition_point(|other| other.seq < open.seq);
+        grow(&mut key.open);
         key.open.insert(place, open);
         self.totals.accepted += 1;
         self.totals.open += 1;
@@ -204,6 +205,7 @@ impl State {
             freed += key.change_session(Some(commit.session), commit.number);
         }
         if !commit.lines.is_empty() {
+            grow(&mut key.lines);
             key.lines.push(LinesAt { commit: commit.number, at, bytes });
             added = u64::from(bytes);
         }
@@ -376,9 +378,16 @@ impl State {
     }
 }
 
+/// Makes room for one more; most lists never get a second element, so the first takes no room for four.
+fn grow<T>(list: &mut Vec<T>) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(list.len().max(1));
+    }
+}
+
 /// Gives memory back once most of it is unused.
 fn shrink<T>(list: &mut Vec<T>) {
-    if list.capacity() > 2 * list.len() + 2 {
+    if list.capacity() > 2 * list.len() {
         list.shrink_to_fit();
     }
 }
@@ -407,6 +416,7 @@ impl KeyState {
         if self.ended.len() == RECENT_IDS_MAX {
             self.ended.remove(0);
         }
+        grow(&mut self.ended);
         self.ended.push(ended);
     }
 
