@@ -392,7 +392,7 @@ fn known(state: &State) -> BTreeMap<SessionKey, String> {
         let mut record = key.record(name);
         record.left = None;
         let open: Vec<_> = key.open.iter().map(|open| (open.turn, open.seq, open.at, open.id, open.bytes)).collect();
-        format!("{record:?} {open:?} {:?}", key.lines)
+        format!("{record:?} {open:?} {:?} {:?}", key.lines, key.ended)
     };
     state.keys.iter().map(|(name, key)| (name.clone(), one(name, key))).collect()
 }
