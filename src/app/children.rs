@@ -43,7 +43,7 @@ impl Children {
     ) -> Neighbours {
         let child = |name: &str, kind| {
             let mut child = Child::new(format!("/{name}/{arbiter}"), kind);
-            child.policy = self.policy.clone();
+            child.policy = self.policy;
             child
         };
         let front = provider.clone();
@@ -67,7 +67,7 @@ impl SessionFactory for Children {
             path: start.path.clone(),
             kind: Kind::Session,
             session: Some(start.key),
-            policy: self.policy.clone(),
+            policy: self.policy,
             crash: start.crash.clone(),
             on_down: Some(start.on_down),
         };

@@ -131,23 +131,23 @@ pub struct Gateway {
 
 impl Gateway {
     async fn wait_until_ready(&mut self) {
-        let client = provider::http_client().unwrap();
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                let stderr = std::fs::read_to_string(self.data.join("stderr.txt")).unwrap_or_default();
-                panic!("the gateway ended with {status}: {stderr}");
+        let ready = tokio::time::timeout(PATIENCE, async {
+            while !self.is_ready().await {
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            // A beacon of a killed predecessor names another process.
-            let beacon = Beacon::read(&self.run).filter(|beacon| beacon.pid == self.child.id());
-            if let Some(beacon) = beacon
-                && client.get(format!("{}/ready", beacon.admin_url)).send().await.is_ok_and(|r| r.status() == 200)
-            {
-                return;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "the gateway is not ready after {PATIENCE:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        });
+        assert!(ready.await.is_ok(), "the gateway is not ready after {PATIENCE:?}");
+    }
+
+    async fn is_ready(&mut self) -> bool {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            let stderr = std::fs::read_to_string(self.data.join("stderr.txt")).unwrap_or_default();
+            panic!("the gateway ended with {status}: {stderr}");
         }
+        // A beacon of a killed predecessor names another process.
+        let Some(beacon) = Beacon::read(&self.run).filter(|beacon| beacon.pid == self.child.id()) else { return false };
+        let ready = provider::http_client().unwrap().get(format!("{}/ready", beacon.admin_url)).send().await;
+        ready.is_ok_and(|reply| reply.status() == 200)
     }
 
     pub fn beacon(&self) -> Beacon {
@@ -192,15 +192,12 @@ impl Gateway {
 
     /// Waits until no turn is open.
     pub async fn settle(&self) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
-            let status = self.admin("status").await;
-            if status["journal"]["open"] == 0 {
-                return;
+        let settled = tokio::time::timeout(PATIENCE, async {
+            while self.admin("status").await["journal"]["open"] != 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            assert!(tokio::time::Instant::now() < deadline, "turns are still open: {status}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        });
+        assert!(settled.await.is_ok(), "turns are still open: {}", self.admin("status").await);
     }
 
     pub async fn websocket(&self, query: &str) -> Socket {

@@ -102,6 +102,23 @@ pub fn record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> {
     Some(TurnRecord::Ended { result, text, usage: record.usage, model: record.model.to_string() })
 }
 
+/// Turns whose end stands in the transcript.
+pub fn answered(transcript: &Transcript) -> HashSet<TurnId> {
+    let ends = transcript.entries().iter().filter(|entry| match &entry.kind {
+        EntryKind::Assistant(assistant) => assistant.end.is_some(),
+        EntryKind::User(_)
+        | EntryKind::ToolResult(_)
+        | EntryKind::Shown(_)
+        | EntryKind::Compaction { .. }
+        | EntryKind::BranchSummary(_)
+        | EntryKind::Reset { .. }
+        | EntryKind::Silent
+        | EntryKind::Leaf { .. }
+        | EntryKind::Opaque { .. } => false,
+    });
+    ends.filter_map(Entry::turn).collect()
+}
+
 /// How far `turn` stands in `transcript`.
 pub fn written(transcript: &Transcript, turn: TurnId) -> Written {
     let mut written = Written::default();

@@ -64,13 +64,18 @@ impl Inbox {
     /// Takes what the journal has at an activation, in order. What is before the first of it has ended.
     pub fn restore(&mut self, items: Vec<InboxItem>) {
         if let Some(first) = items.first() {
-            self.ended = Seq(first.seq.0.saturating_sub(1));
-            let ended = self.ended;
-            self.waiting.retain(|item| item.seq > ended);
+            self.end_through(Seq(first.seq.0.saturating_sub(1)));
         }
         for item in items {
             self.offer(item);
         }
+    }
+
+    /// Everything up to `seq` has ended.
+    pub fn end_through(&mut self, seq: Seq) {
+        self.ended = self.ended.max(seq);
+        let ended = self.ended;
+        self.waiting.retain(|item| item.seq > ended);
     }
 
     /// Takes out the first turn; it counts as running until [`end_running`](Self::end_running).

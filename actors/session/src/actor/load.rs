@@ -1,6 +1,6 @@
 //! From asleep or crashed to live: asks journal and file what there is.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use supervision::ports::offload;
 
 use super::live::{Exit, Live};
 use super::{Before, Life, Loading, Session};
-use crate::context::{Context, written};
+use crate::context::{Context, answered, written};
 use crate::drain::Drain;
 use crate::file::{self, Found, Spare, Standing};
 use crate::ledger::Ledger;
-use crate::turn::{Cut, Machine};
+use crate::turn::{self, Cut, Machine};
 use crate::view::View;
 
 /// A session as journal and file have it.
@@ -140,7 +140,8 @@ impl Session {
         }
         let ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &transcript);
         let mut machine = Machine::new(Arc::clone(&self.shared.rules));
-        let effects = machine.load(loaded.inbox, early, cut, now);
+        let answered = if loaded.inbox.is_empty() { HashSet::new() } else { answered(&transcript) };
+        let effects = machine.load(loaded.inbox, early, turn::Standing { cut, answered }, now);
         let inbox = machine.waiting();
         self.crash.set_epoch(loaded.epoch);
         self.state = Life::Live(Box::new(Live {

@@ -3,7 +3,7 @@
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::chat::{Content, ToolCall, ToolResult};
 use domain::ids::{EntryId, TurnId};
-use protocol::journal::{CommitOutcome, LogPosition};
+use protocol::journal::{CommitOutcome, LeftBy, LogPosition};
 use protocol::metrics::{ByKind, ByResult};
 use protocol::supervision::{EventName, ExitReason};
 use protocol::tools::{RunTool, ToolFinished};
@@ -40,8 +40,14 @@ impl Session {
                 Effect::Emit(shown) => self.emit(shown),
                 Effect::CancelWork => self.cancel_work(ctx),
                 Effect::Ended(verdict) => self.ended(verdict),
-                Effect::Recovered(turn, attempt) => {
+                Effect::Recovered(turn, attempt, left_by) => {
                     let mut event = self.event(EventName::TurnRecovered, Some(turn));
+                    let reason = match left_by {
+                        LeftBy::Crash => "its session crashed",
+                        LeftBy::Death => "the process ended",
+                        LeftBy::Interrupted => "interrupted by an orderly stop",
+                    };
+                    event.reason = Some(reason.to_owned());
                     event.attempt = Some(attempt);
                     event.cause = self.crash.last_crash().map(|crash| crash.event);
                     self.shared.log.record(event);

@@ -16,7 +16,7 @@ use protocol::session::{State, Stopped};
 use protocol::turn::{TurnProgress, TurnResult};
 
 use super::calls::{self, Calls};
-use super::recover::Cut;
+use super::recover::{Cut, Standing};
 use super::running::{Phase, Running, Why, dropped};
 use super::{Batch, Call, Effect, Input, Now, Record, Rules, Tools, Verdict};
 use crate::inbox::{Inbox, Offered};
@@ -67,12 +67,22 @@ impl Machine {
     }
 
     /// Takes what the journal has: the waiting turns (the cut one first), and how the cut one was left.
-    /// `early` are hints that came in the meantime.
-    pub fn load(&mut self, items: Vec<InboxItem>, early: Inbox, cut: Option<Cut>, now: Now) -> Vec<Effect> {
+    /// `early` are hints that came in the meantime. Turns whose end stands in the transcript (`answered`: it is ahead of
+    /// a journal that was restored from a backup) end as done and do not run.
+    pub fn load(&mut self, items: Vec<InboxItem>, early: Inbox, loaded: Standing, now: Now) -> Vec<Effect> {
         let mut out = Vec::new();
+        let Standing { cut, answered } = loaded;
+        let (done, items): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| answered.contains(&item.turn));
         self.inbox = early;
+        if let Some(last) = done.last() {
+            self.inbox.end_through(last.seq);
+        }
         self.inbox.restore(items);
-        self.cut = cut.map(Box::new);
+        self.cut = cut.filter(|cut| !answered.contains(&cut.turn.started.turn)).map(Box::new);
+        if !done.is_empty() {
+            let ended = done.iter().map(|item| (item.turn, TurnEnd::Done)).collect();
+            self.commit(Batch { ended, ..Batch::default() }, Vec::new(), &mut out);
+        }
         self.begin_next(now, &mut out);
         out
     }

@@ -44,12 +44,12 @@ use domain::chat::{AssistantMessage, ToolCall, ToolResult};
 use domain::ids::{Attempt, TurnId};
 use domain::request::ToolSpec;
 use domain::transcript::TurnClose;
-use protocol::journal::{Accepted, InboxItem, LogPosition, Started, TurnEnd};
+use protocol::journal::{Accepted, InboxItem, LeftBy, LogPosition, Started, TurnEnd};
 use protocol::provider::Delta;
 use protocol::turn::TurnProgress;
 
 pub use machine::Machine;
-pub use recover::{Cut, Written};
+pub use recover::{Cut, Standing, Written};
 
 /// What the machine goes by; the same for all sessions.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ pub enum Effect {
     /// The work on a turn is over.
     Ended(Verdict),
     /// A cut turn goes on.
-    Recovered(TurnId, Attempt),
+    Recovered(TurnId, Attempt, LeftBy),
     /// A turn made no progress for its limit.
     Stuck(TurnId, Attempt),
     /// What came belongs to work that is over.

@@ -1,7 +1,9 @@
 //! What becomes of a turn that was cut: again, or given up.
 
+use std::collections::HashSet;
+
 use domain::chat::{Message, ToolCall, Usage};
-use domain::ids::ToolCallId;
+use domain::ids::{ToolCallId, TurnId};
 use protocol::journal::{CutTurn, LeftBy, Started};
 
 use super::Rules;
@@ -20,6 +22,15 @@ pub struct Cut {
     pub alone: bool,
     /// The transcript's side.
     pub written: Written,
+}
+
+/// What journal and transcript say about the turns of a session that is loaded.
+#[derive(Debug, Default)]
+pub struct Standing {
+    /// The turn that had begun.
+    pub cut: Option<Cut>,
+    /// Turns whose end stands in the transcript.
+    pub answered: HashSet<TurnId>,
 }
 
 /// How far a turn stands in the transcript.

@@ -362,7 +362,7 @@ impl World {
             }
         });
         let items = self.open.iter().map(|seq| item(*seq)).collect();
-        let effects = self.machine.load(items, Inbox::default(), cut, self.now);
+        let effects = self.machine.load(items, Inbox::default(), Standing { cut, ..Standing::default() }, self.now);
         self.perform(effects);
     }
 
@@ -577,4 +577,27 @@ fn a_call_of_unknown_outcome_is_not_repeated_and_an_idempotent_one_is() {
         assert_eq!(world.runs.values().map(|(runs, _)| *runs).sum::<u32>(), runs);
         assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
     }
+}
+
+#[test]
+fn a_turn_whose_end_stands_in_the_transcript_ends_without_running_again() {
+    let now = Now { mono: Duration::ZERO, wall_ms: 0 };
+    let mut machine = Machine::new(rules());
+    let items = vec![item(2), item(4)];
+    let started = Started { turn: turn_id(2), attempt: Attempt::FIRST, crashes: 0, deaths: 0, alone: false };
+    let cut = Cut {
+        turn: CutTurn { started, left_by: LeftBy::Death, tools_started: Vec::new() },
+        blamed: false,
+        alone: false,
+        written: Written { user: true, messages: Vec::new() },
+    };
+    let standing = Standing { cut: Some(cut), answered: [turn_id(2)].into() };
+    let effects = machine.load(items, Inbox::default(), standing, now);
+    let ended = effects.iter().find_map(|effect| match effect {
+        Effect::Commit(batch) => Some(batch.ended.clone()),
+        _ => None,
+    });
+    assert_eq!(ended, Some(vec![(turn_id(2), TurnEnd::Done)]));
+    machine.step(Input::Committed, now);
+    assert_eq!(machine.running().map(|(turn, attempt, ..)| (turn, attempt)), Some((turn_id(4), Attempt::FIRST)));
 }

@@ -93,7 +93,7 @@ impl Machine {
         };
         turn.attempt = started.attempt;
         out.push(Effect::Began(turn.id(), turn.attempt));
-        out.push(Effect::Recovered(turn.id(), turn.attempt));
+        out.push(Effect::Recovered(turn.id(), turn.attempt, cut.turn.left_by));
         let mut batch = Batch { turn: Some(turn.id()), started: Some(started), ..Batch::default() };
         let repeatable = |name: &str| calls::spec(&self.rules.tools, name).is_some_and(|spec| spec.idempotent);
         let unknown: Vec<ToolCall> = turn
