@@ -323,9 +323,17 @@ impl State {
         key.closed && key.idle()
     }
 
-    /// Takes the ids that the transcript of `key` has.
+    /// Takes the ids that the transcript of `key` has, and those of turns whose lines its file may lack yet: these
+    /// leave `ended` once the file is synced, and nobody reads it again then.
     pub fn remember(&mut self, name: &SessionKey, found: &[RecentId], at: LogPosition) {
-        self.entry(name, at).recent = Some(Box::new(RecentSet::new(found)));
+        let key = self.entry(name, at);
+        let mut recent = RecentSet::new(found);
+        for ended in &key.ended {
+            if recent.find(ended.id).is_none() {
+                recent.add(ended.id, Known { turn: ended.turn, body_hash: ended.body_hash });
+            }
+        }
+        key.recent = Some(Box::new(recent));
     }
 
     /// Drops the ids of a key that nobody works on.
