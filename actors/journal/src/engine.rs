@@ -326,6 +326,8 @@ impl Engine {
             if let Err(error) = self.write() {
                 return self.fail(&format!("the log's disk failed: {error}"));
             }
+            // Whoever is answered finds it counted.
+            self.show();
         }
         self.deliver();
     }

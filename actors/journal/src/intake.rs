@@ -64,6 +64,7 @@ impl Engine {
             Admission::Answer(answer) => self.replies.push(Reply::Enqueue(answer, reply)),
             Admission::FindIds => {
                 self.parked_bytes += message.body.len() as u64;
+                self.state.set_finding(&message.key, true);
                 self.finding.push(message.key.clone());
                 self.parked.entry(message.key.clone()).or_default().push_back((message, reply));
             }
@@ -196,6 +197,7 @@ impl Engine {
                     self.state.drop_unused_ids(&key);
                 }
                 Err(error) => {
+                    self.state.set_finding(&key, false);
                     tracing::warn!(%error, "recent message ids of a transcript cannot be read; message refused");
                     for (_, reply) in parked {
                         drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Disk)));

@@ -20,7 +20,8 @@ use crate::options::{OpenError, Options};
 use crate::pump::Pump;
 use crate::recovery::{self, RecoveryReport};
 
-/// The journal on a log of its own. Dropping the last handle closes it.
+/// The journal on a log of its own. Dropping the last handle closes it. A call that races with the close may find its
+/// answer's channel closed, which means the same as `Closed` or `Unknown`.
 pub struct LogJournal {
     pump: Pump,
     status: Arc<Mutex<JournalStatus>>,

@@ -144,6 +144,8 @@ pub struct KeyState {
     pub written: Option<Box<Written>>,
     /// Recent ids of the transcript, once they were read.
     pub recent: Option<Box<RecentSet>>,
+    /// The transcript's ids are being read: what was not in the file then must stay in `ended` until they are here.
+    pub finding: bool,
     /// An incarnation holds it.
     pub loaded: bool,
     /// Its transcript was closed and nothing came since.
@@ -169,6 +171,7 @@ impl KeyState {
             quarantine: None,
             written: None,
             recent: None,
+            finding: false,
             loaded: false,
             closed: false,
         }

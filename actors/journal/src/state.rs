@@ -190,7 +190,9 @@ impl State {
         key.view_commit = commit;
         let kept = key.lines.partition_point(|lines| lines.commit <= commit);
         let freed: u64 = key.lines.drain(..kept).map(|lines| u64::from(lines.bytes)).sum();
-        key.ended.retain(|ended| ended.commit > commit);
+        if !key.finding {
+            key.ended.retain(|ended| ended.commit > commit);
+        }
         shrink(&mut key.lines);
         shrink(&mut key.ended);
         self.totals.line_bytes -= freed;
@@ -334,6 +336,14 @@ impl State {
             }
         }
         key.recent = Some(Box::new(recent));
+        key.finding = false;
+    }
+
+    /// The ids of a key are being read, or could not be.
+    pub fn set_finding(&mut self, name: &SessionKey, finding: bool) {
+        if let Some(key) = self.keys.get_mut(name) {
+            key.finding = finding;
+        }
     }
 
     /// Drops the ids of a key that nobody works on.

@@ -280,3 +280,29 @@ fn the_local_form_answers_before_the_call_returns() {
     journal.close().try_recv().unwrap();
     assert_eq!(journal.enqueue(message("a", 2, "m2", b"x")).try_recv().unwrap(), Enqueued::Draining);
 }
+
+#[test]
+fn an_id_that_is_synced_while_ids_are_read_is_not_forgotten() {
+    let mut machine = start();
+    machine.enqueue(message("a", 1, "m1", b"x"));
+    let mut machine = machine.kill();
+    let loaded = machine.load(&key("a"));
+    // The file is read before the turn ends, and the answer comes after its line was synced.
+    let mut other = machine.submit(|reply| Call::Enqueue(message("a", 2, "m2", b"x"), reply));
+    machine.engine.turn();
+    let read = machine.calls.try_recv().unwrap();
+    let mut end = commit(&key("a"), loaded.session, loaded.epoch, loaded.next_commit);
+    end.lines = vec![line("one")];
+    end.ended = vec![(turn(1), TurnEnd::Done)];
+    assert_eq!(machine.commit(end), CommitOutcome::Done);
+    let mark = ViewMark { length: 4, last_entry: Some("one".into()) };
+    let written = ViewWritten { key: key("a"), session: loaded.session, commit: 1, mark };
+    machine.engine.take(Call::ViewWritten(written));
+    machine.engine.checkpoint.due = true;
+    machine.settle();
+    machine.engine.take(read);
+    machine.settle();
+    assert!(matches!(other.try_recv().unwrap(), Enqueued::Accepted { .. }));
+    let again = machine.enqueue(message("a", 3, "m1", b"x"));
+    assert_eq!(again, Enqueued::Duplicate { turn: turn(1), state: DuplicateState::Ended });
+}

@@ -114,6 +114,7 @@ async fn commits_may_be_sent_without_waiting() {
         assert_eq!(answer.await.unwrap(), CommitOutcome::Done);
     }
     drop(journal.close());
-    let late = journal.commit(commit(&key("a"), loaded.session, loaded.epoch, 51)).await.unwrap();
-    assert!(matches!(late, CommitOutcome::Unknown { .. }));
+    // Either it is told so, or nobody is there any more to tell it.
+    let late = journal.commit(commit(&key("a"), loaded.session, loaded.epoch, 51)).await;
+    assert!(matches!(late, Ok(CommitOutcome::Unknown { .. }) | Err(_)));
 }
