@@ -49,11 +49,9 @@ impl Exit {
                 return exit.code;
             }
             if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-                use std::io::ErrorKind;
-                return match io.kind() {
-                    ErrorKind::StorageFull | ErrorKind::ReadOnlyFilesystem | ErrorKind::QuotaExceeded => ExitCode::Disk,
-                    _ => ExitCode::Failed,
-                };
+                use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+                let disk = matches!(io.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded);
+                return if disk { ExitCode::Disk } else { ExitCode::Failed };
             }
         }
         ExitCode::Failed

@@ -22,7 +22,7 @@ use journal::LogJournal;
 use protocol::journal::{DeadLetter, Journal};
 use protocol::metrics::Metrics;
 use protocol::registry::Sessions;
-use protocol::supervision::SupervisionLog;
+use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use registry::{Registry, RegistryConfig};
 use session::{SessionConfig, Shared, Transcripts};
 use supervision::log::{LogOptions, LogWriter};
@@ -44,6 +44,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 /// The running actors of one data directory.
 pub struct App {
     loaded: Loaded,
+    purpose: Purpose,
     ports: Ports,
     metrics: Metrics,
     log: Arc<dyn SupervisionLog>,
@@ -118,6 +119,7 @@ impl App {
         }
         Ok(Self {
             loaded,
+            purpose,
             ports,
             metrics,
             log,
@@ -135,10 +137,16 @@ impl App {
 
     /// Stops in order: doors refuse, turns finish or are kept for the next start, everything is flushed.
     pub async fn stop(mut self) {
-        let drain = Duration::from_secs(self.loaded.config.runtime.drain_seconds);
+        let drain = match self.purpose {
+            Purpose::Gateway => Duration::from_secs(self.loaded.config.runtime.drain_seconds),
+            // Whoever runs one command has its answer; other turns go on at the next start.
+            Purpose::OneShot | Purpose::AtRest => Duration::ZERO,
+        };
+        self.log.record(Event::new(EventName::GatewayStopping, ActorPath("/".into()), Kind::Channel));
         self.phase.set(PhaseWord::Draining);
         self.journal.drain();
         self.registry.stop(drain).await;
+        self.kernel.begin_stop();
         self.hub.close();
         if let Some(doors) = self.doors.take() {
             doors.close(&self.loaded.paths.run).await;

@@ -38,10 +38,8 @@ impl Open {
 async fn listen(key: &str, host: &str, port: u16) -> Result<TcpListener, Exit> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     TcpListener::bind((host, port)).await.map_err(|error| {
-        let code = match error.kind() {
-            std::io::ErrorKind::AddrInUse => ExitCode::PortInUse,
-            _ => ExitCode::Failed,
-        };
+        let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+        let code = if in_use { ExitCode::PortInUse } else { ExitCode::Failed };
         Exit::new(code, format!("{key}: cannot listen on {host}:{port}: {error}"))
     })
 }

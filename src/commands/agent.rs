@@ -231,11 +231,12 @@ fn edit(ask: &mpsc::Sender<(String, oneshot::Sender<()>)>, history: Option<std::
     }
     let prompt = DefaultPrompt::new(DefaultPromptSegment::Basic("you".to_owned()), DefaultPromptSegment::Empty);
     loop {
-        let line = match editor.read_line(&prompt)? {
-            Signal::Success(line) => line,
-            Signal::CtrlD => return Ok(()),
-            _ => continue,
-        };
+        let signal = editor.read_line(&prompt)?;
+        if matches!(signal, Signal::CtrlD) {
+            return Ok(());
+        }
+        // Ctrl-C at the prompt gives up the line.
+        let Signal::Success(line) = signal else { continue };
         let (go_on, wait) = oneshot::channel();
         if ask.blocking_send((line, go_on)).is_err() || wait.blocking_recv().is_err() {
             return Ok(());

@@ -86,17 +86,15 @@ fn readable(line: &Value) -> Option<String> {
     let role = message["role"].as_str()?;
     let time = line["timestamp"].as_str().unwrap_or_default();
     let mut text = format!("{time}  {role}");
-    match &message["content"] {
-        Value::String(said) => text.push_str(&format!("\n  {}", said.replace('\n', "\n  "))),
-        blocks => {
-            for block in blocks.as_array().into_iter().flatten() {
-                if let Some(said) = block["text"].as_str() {
-                    text.push_str(&format!("\n  {}", said.replace('\n', "\n  ")));
-                }
-                if block["type"] == "toolCall" {
-                    text.push_str(&format!("\n  [{} {}]", block["name"].as_str().unwrap_or("?"), block["arguments"]));
-                }
-            }
+    if let Some(said) = message["content"].as_str() {
+        text.push_str(&format!("\n  {}", said.replace('\n', "\n  ")));
+    }
+    for block in message["content"].as_array().into_iter().flatten() {
+        if let Some(said) = block["text"].as_str() {
+            text.push_str(&format!("\n  {}", said.replace('\n', "\n  ")));
+        }
+        if block["type"] == "toolCall" {
+            text.push_str(&format!("\n  [{} {}]", block["name"].as_str().unwrap_or("?"), block["arguments"]));
         }
     }
     Some(text)

@@ -99,13 +99,9 @@ pub fn said(lines: &[Value]) -> Vec<(String, String)> {
         .filter(|line| line["type"] == "message")
         .map(|line| {
             let message = &line["message"];
-            let text = match &message["content"] {
-                Value::String(text) => text.clone(),
-                blocks => {
-                    let texts = blocks.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
-                    texts.collect::<Vec<_>>().join("\n")
-                }
-            };
+            let content = &message["content"];
+            let blocks = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+            let text = content.as_str().into_iter().chain(blocks).collect::<Vec<_>>().join("\n");
             (message["role"].as_str().unwrap().to_owned(), text)
         })
         .collect()

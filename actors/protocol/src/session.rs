@@ -8,6 +8,7 @@
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
 //! | [`Mail::Passivate`] | registry | –; the session goes if it is idle | |
+//! | [`Mail::Drain`] | registry, at an orderly stop | –; the running turn ends, no other begins, the session goes | |
 //! | [`Mail::Interrupt`] | registry, at an orderly stop | –; the running turn is checkpointed, the session goes | |
 //!
 //! One enum instead of a struct per message: a registry slot then holds a single recipient, which is what 100,000 idle
@@ -54,6 +55,8 @@ pub enum Mail {
     },
     /// Leave memory if idle.
     Passivate,
+    /// Finish the running turn, begin no other, and leave memory.
+    Drain,
     /// Checkpoint the running turn and leave memory.
     Interrupt,
 }

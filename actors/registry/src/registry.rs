@@ -21,6 +21,8 @@ use crate::sweep::{Idle, leavers};
 
 /// How often a stop or a recovery looks whether it may go on.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(5);
+/// How long the sessions together may take to checkpoint their turns at an orderly stop.
+const CHECKPOINT_MAX: Duration = Duration::from_secs(10);
 
 /// What the registry needs.
 pub struct Deps {
@@ -131,6 +133,7 @@ impl Registry {
     /// Hands over the journal, which itself needs the registry first.
     pub fn attach_journal(&self, journal: Arc<dyn Journal>) {
         assert!(self.journal.set(journal).is_ok(), "the journal is attached once");
+        self.count();
     }
 
     pub(crate) fn journal(&self) -> Option<&Arc<dyn Journal>> {
@@ -212,24 +215,36 @@ impl Registry {
         self.metrics.mailbox_messages.get_or_create(&ByKind { kind: Kind::Session.word() }).set(mailbox);
     }
 
-    /// Stops in order: starts no session any more, interrupts all, and waits until they are gone or `deadline` is over.
-    /// The answer is how many are left.
+    /// Stops in order: starts no session any more, lets running turns end until `deadline` is over, and then
+    /// checkpoints those that still run. The answer is how many sessions are left.
     pub async fn stop(&self, deadline: Duration) -> usize {
         self.stopping.store(true, Ordering::SeqCst);
+        if !deadline.is_zero() {
+            self.tell_all(|| Mail::Drain);
+            self.until_empty(deadline).await;
+        }
+        self.tell_all(|| Mail::Interrupt);
+        self.until_empty(CHECKPOINT_MAX).await;
+        self.live()
+    }
+
+    fn tell_all(&self, mail: impl Fn() -> Mail) {
         for sector in &self.sectors {
             let mut keys = Vec::new();
             sector.slots.for_each(|slot| keys.push(slot.key));
             for key in keys {
                 // One that has left meanwhile needs no stopping.
-                let _ = sector.slots.tell_live(&key, Mail::Interrupt);
+                let _ = sector.slots.tell_live(&key, mail());
             }
         }
+    }
+
+    async fn until_empty(&self, patience: Duration) {
         let clock = &self.kernel.ports().clock;
-        let end = clock.mono() + deadline;
+        let end = clock.mono() + patience;
         while self.live() > 0 && clock.mono() < end {
             tokio::time::sleep(POLL_EVERY).await;
         }
-        self.live()
     }
 }
 

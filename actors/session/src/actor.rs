@@ -134,7 +134,7 @@ impl Session {
                 }
                 Mail::Status { reply } => answer(reply, self.status()),
                 Mail::Passivate => {}
-                Mail::Stop { .. } | Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Interrupt => {
+                Mail::Stop { .. } | Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Drain | Mail::Interrupt => {
                     if loading.kept.len() < KEPT_MAX {
                         loading.kept.push(mail);
                     }
@@ -160,6 +160,7 @@ impl Session {
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
             Mail::Passivate => self.passivate(ctx),
+            Mail::Drain => self.step(Input::Drain, ctx),
             Mail::Interrupt => self.step(Input::Interrupt, ctx),
         }
     }

@@ -1,6 +1,7 @@
 //! The kernel: what every supervisor shares, and the only way to start an actor.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use actix::{Actor, Addr, Context, Supervised, WeakRecipient};
@@ -26,6 +27,7 @@ struct Inner {
     metrics: Metrics,
     monitors: Monitors,
     crash_files: OnceLock<CrashFiles>,
+    stopping: AtomicBool,
 }
 
 /// Called once per incarnation, on the actor's arbiter; must not block.
@@ -66,7 +68,23 @@ impl Kernel {
     pub fn new(ports: Ports, log: Arc<dyn SupervisionLog>, metrics: Metrics) -> Self {
         crate::panic::install();
         let monitors = Monitors::default();
-        Self(Arc::new(Inner { ports, log, metrics, monitors, crash_files: OnceLock::new() }))
+        Self(Arc::new(Inner {
+            ports,
+            log,
+            metrics,
+            monitors,
+            crash_files: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+        }))
+    }
+
+    /// From now on an actor whose arbiter ends was shut down, not killed.
+    pub fn begin_stop(&self) {
+        self.0.stopping.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::SeqCst)
     }
 
     /// From now on the full text of each crash is written below `dir` (`logs/crash`), once per kind of crash.

@@ -140,8 +140,9 @@ impl Watch {
             return;
         }
         let (reason, crash) = self.ended.take().unwrap_or_else(|| {
-            // Dropped while it ran: its runtime ended.
-            (self.child.crash.exit().unwrap_or(ExitReason::Killed), None)
+            // Dropped while it ran: its runtime ended, in order or not.
+            let dropped = if self.kernel.is_stopping() { ExitReason::Shutdown } else { ExitReason::Killed };
+            (self.child.crash.exit().unwrap_or(dropped), None)
         });
         let down = self.down(reason, crash, false);
         self.call_owner(down.clone());

@@ -268,7 +268,7 @@ impl Sessions for Backend {
                     inbox: 3,
                 });
             }
-            Mail::Queued(_) | Mail::Passivate | Mail::Interrupt => {}
+            Mail::Queued(_) | Mail::Passivate | Mail::Drain | Mail::Interrupt => {}
         }
         Ok(())
     }

@@ -181,7 +181,7 @@ impl Handler<Mail> for Toy {
                     self.leave(ExitReason::Passivated, ctx);
                 }
             }
-            Mail::Interrupt => {
+            Mail::Drain | Mail::Interrupt => {
                 self.interrupted = true;
                 self.pump(ctx);
             }

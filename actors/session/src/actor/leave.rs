@@ -6,6 +6,7 @@ use protocol::supervision::{EventName, ExitReason};
 use super::live::Exit;
 use super::{Life, Session};
 use crate::file;
+use crate::turn::Input;
 
 // === impl Session ===
 
@@ -51,12 +52,12 @@ impl Session {
             if let Ok(Err(error)) = outcome {
                 tracing::warn!(session = %session.lease.key(), %error, "closed transcript cannot be moved away");
             }
-            session.archived(ctx);
+            session.step(Input::Archived, ctx);
         }));
     }
 
     /// The transcript is closed for good: the session leaves, or begins a new one for what has come meanwhile.
-    fn archived(&mut self, ctx: &mut Ctx<Self>) {
+    pub(super) fn closed(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &self.state else { return };
         if live.machine.waiting() == 0 && self.lease.try_release() {
             self.go(ExitReason::Passivated, ctx);

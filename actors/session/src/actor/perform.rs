@@ -63,7 +63,11 @@ impl Session {
                     self.reload(ctx);
                     return;
                 }
-                Effect::Closed => self.set_exit(Exit::Closing),
+                Effect::Archive => self.set_exit(Exit::Closing),
+                Effect::Closed => {
+                    self.closed(ctx);
+                    return;
+                }
                 Effect::Leave => {
                     if let Life::Live(live) = &mut self.state {
                         live.work = None;

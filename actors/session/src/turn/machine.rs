@@ -45,6 +45,7 @@ struct Pending {
     starts: bool,
     ends_turn: bool,
     leaves: bool,
+    closes: bool,
     dropped: Vec<TurnId>,
 }
 
@@ -109,6 +110,11 @@ impl Machine {
             }
             Input::Cancel(turn) => self.cancel(turn, now, &mut out),
             Input::Tick => self.tick(now, &mut out),
+            Input::Archived => self.commit(Batch { closes_session: true, ..Batch::default() }, Vec::new(), &mut out),
+            Input::Drain => {
+                self.leaving = true;
+                self.leave_if_done(&mut out);
+            }
             Input::Interrupt => {
                 self.leaving = true;
                 self.stop_running(Why::Leaving, now, &mut out);
@@ -177,8 +183,8 @@ impl Machine {
     fn commit(&mut self, batch: Batch, dropped: Vec<TurnId>, out: &mut Vec<Effect>) {
         let ends_turn = self.turn.as_ref().is_some_and(|turn| turn.ending.is_some()) && batch.turn.is_some();
         let lines = !batch.records.is_empty();
-        let (starts, leaves) = (batch.started.is_some(), batch.interrupted);
-        self.commits.push_back(Pending { lines, starts, ends_turn, leaves, dropped });
+        let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes_session);
+        self.commits.push_back(Pending { lines, starts, ends_turn, leaves, closes, dropped });
         out.push(Effect::Commit(batch));
     }
 
@@ -338,6 +344,9 @@ impl Machine {
             self.turn = None;
             self.checkpointed = true;
         }
+        if pending.closes {
+            out.push(Effect::Closed);
+        }
         if pending.lines {
             self.view_busy = true;
             out.push(Effect::WriteView);
@@ -371,7 +380,7 @@ impl Machine {
         self.inbox.end_running();
         if turn.body.ephemeral {
             self.closed = true;
-            out.push(Effect::Closed);
+            out.push(Effect::Archive);
         }
     }
 

@@ -108,6 +108,10 @@ pub enum Input {
     Cancel(TurnId),
     /// Time passed.
     Tick,
+    /// The transcript was moved away.
+    Archived,
+    /// An orderly stop: the running turn may end, no other begins.
+    Drain,
     /// Orderly stop: checkpoint and leave.
     Interrupt,
 }
@@ -143,7 +147,10 @@ pub enum Effect {
     Stale,
     /// The journal has turns that this inbox has not: load again.
     Reload,
-    /// The transcript was closed by its last turn.
+    /// The only turn of a stateless session ended: move its transcript away, once it is complete; answer with
+    /// [`Input::Archived`].
+    Archive,
+    /// The journal has forgotten the session: leave, or begin a new one.
     Closed,
     /// Everything is checkpointed; leave memory.
     Leave,

@@ -169,7 +169,6 @@ impl Running {
 
     fn end(&mut self, mut batch: Batch, end: TurnEnd, ending: Ending) -> Batch {
         batch.ended.push((self.id(), end));
-        batch.closes_session = self.body.ephemeral;
         self.ending = Some(Box::new(ending));
         batch
     }

@@ -224,7 +224,7 @@ impl World {
                 }
                 Effect::Leave => self.left = true,
                 Effect::Recovered(..) | Effect::Stuck(..) | Effect::Stale => {}
-                Effect::Reload | Effect::Closed => panic!("neither was asked for"),
+                Effect::Reload | Effect::Archive | Effect::Closed => panic!("neither was asked for"),
             }
         }
     }
@@ -532,6 +532,19 @@ fn an_orderly_stop_between_two_turns_is_no_death_of_the_second() {
 }
 
 #[test]
+fn a_drained_session_ends_its_turn_and_keeps_the_queue() {
+    let mut world = thinking();
+    world.take(Step::Enqueue);
+    world.give(Input::Drain);
+    world.take(Step::Answer);
+    world.take(Step::Durable);
+    assert_eq!(world.finished.get(&turn_id(1)), Some(&TurnResult::Done));
+    assert!(!world.left && world.commits[0].interrupted, "the next turn is no death");
+    world.take(Step::Durable);
+    assert!(world.left && !world.finished.contains_key(&turn_id(2)));
+}
+
+#[test]
 fn waiting_for_a_permit_is_no_stall() {
     let mut world = World::new();
     world.take(Step::Enqueue);
@@ -593,11 +606,8 @@ fn a_turn_whose_end_stands_in_the_transcript_ends_without_running_again() {
     };
     let standing = Standing { cut: Some(cut), answered: [turn_id(2)].into() };
     let effects = machine.load(items, Inbox::default(), standing, now);
-    let ended = effects.iter().find_map(|effect| match effect {
-        Effect::Commit(batch) => Some(batch.ended.clone()),
-        _ => None,
-    });
-    assert_eq!(ended, Some(vec![(turn_id(2), TurnEnd::Done)]));
+    let Some(Effect::Commit(batch)) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!(batch.ended, [(turn_id(2), TurnEnd::Done)]);
     machine.step(Input::Committed, now);
     assert_eq!(machine.running().map(|(turn, attempt, ..)| (turn, attempt)), Some((turn_id(4), Attempt::FIRST)));
 }
