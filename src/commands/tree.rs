@@ -51,19 +51,7 @@ mod tests {
     use protocol::supervision::{ActorPath, Kind};
 
     fn node(path: &str, children: Vec<TreeNode>) -> TreeNode {
-        TreeNode {
-            path: ActorPath(path.into()),
-            kind: Kind::Registry,
-            state: "running".to_owned(),
-            epoch: 1,
-            session: None,
-            turn: None,
-            mailbox: 0,
-            inbox: 0,
-            restarts: 0,
-            since: 0,
-            children,
-        }
+        TreeNode { children, ..TreeNode::new(ActorPath(path.into()), Kind::Registry, "running") }
     }
 
     #[test]

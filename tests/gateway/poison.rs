@@ -126,3 +126,66 @@ fn a_panic_in_a_tool_is_an_error_result_and_the_turn_goes_on() {
     let tool = place.events().into_iter().find(|event| event["kind"] == "tool_call").unwrap();
     assert_eq!(tool["panic"]["text"], "this tool is broken");
 }
+
+/// Ends the whole process, as a fault in foreign code would.
+struct Aborts;
+
+impl Tool for Aborts {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "abort".to_owned(), ..Panics("abort").spec() }
+    }
+
+    fn call(&self, _: Call) -> futures::future::BoxFuture<'static, Outcome> {
+        std::process::abort()
+    }
+}
+
+const CHILD_DIRECTORY: &str = "GREENROOM_TEST_CHILD_DIRECTORY";
+
+/// Not a test of its own: the process that the test below starts again and again until it lives.
+#[test]
+fn child_that_runs_an_aborting_turn() {
+    let Some(directory) = std::env::var_os(CHILD_DIRECTORY) else { return };
+    greenroom::run(async {
+        let options = Options::in_directory(std::path::Path::new(&directory))?.with_tool(Arc::new(Aborts));
+        let app = App::start(options).await?;
+        for (key, text) in [("cli:innocent", "innocent [[delay=50]]"), ("cli:guilty", "[[tool=abort {}]]")] {
+            // In later lives the message is known.
+            let _ = app.submit_as(&SessionKey::new(key)?, text, domain::ids::MessageId::new("m1")?).await;
+        }
+        while app.journal().status().open > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        app.stop().await;
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_turn_that_aborts_the_process_is_given_up_after_five_deaths_at_most_and_alone() {
+    let place = Place::empty();
+    let mut deaths = 0;
+    loop {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "poison::child_that_runs_an_aborting_turn"])
+            .env(CHILD_DIRECTORY, place.path())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        if status.success() {
+            break;
+        }
+        deaths += 1;
+        assert!(deaths <= 5, "the turn took the process down more than five times");
+    }
+    assert!(deaths >= 3, "{deaths} deaths are too few to tell the guilty one from the innocent");
+    let events = place.events();
+    let dead: Vec<_> = events.iter().filter(|event| event["event"] == "dead_lettered").collect();
+    assert_eq!(dead.len(), 1, "{dead:?}");
+    assert_eq!(dead[0]["session"], "cli:guilty");
+    let innocent = said(&place.transcript("cli.innocent"));
+    assert_eq!(innocent.len(), 2, "{innocent:?}");
+    assert!(innocent[1].1.contains("innocent"), "{innocent:?}");
+}

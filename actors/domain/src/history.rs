@@ -289,24 +289,13 @@ fn without_calls(message: &AssistantMessage) -> AssistantMessage {
 fn results_of<'e>(calls: &[&ToolCall], rest: &[&'e Entry]) -> Vec<Option<&'e ToolResult>> {
     let mut found: Vec<Option<&ToolResult>> = vec![None; calls.len()];
     for entry in rest {
-        match &entry.kind {
-            EntryKind::ToolResult(result) => {
-                let open =
-                    |(call, slot): &(&&ToolCall, &mut Option<_>)| slot.is_none() && call.id == result.result.call;
-                if let Some((_, slot)) = calls.iter().zip(&mut found).find(open) {
-                    *slot = Some(&result.result);
-                }
-            }
-            EntryKind::Assistant(assistant) if !assistant.transcript_only => break,
-            EntryKind::Assistant(_)
-            | EntryKind::User(_)
-            | EntryKind::Shown(_)
-            | EntryKind::Compaction { .. }
-            | EntryKind::BranchSummary(_)
-            | EntryKind::Reset { .. }
-            | EntryKind::Silent
-            | EntryKind::Leaf { .. }
-            | EntryKind::Opaque { .. } => {}
+        if entry.assistant().is_some_and(|assistant| !assistant.transcript_only) {
+            break;
+        }
+        let Some(result) = entry.tool_result() else { continue };
+        let open = |(call, slot): &(&&ToolCall, &mut Option<_>)| slot.is_none() && call.id == result.result.call;
+        if let Some((_, slot)) = calls.iter().zip(&mut found).find(open) {
+            *slot = Some(&result.result);
         }
     }
     found

@@ -121,7 +121,7 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self {
+        let metrics = Self {
             sessions: Family::default(),
             turns: Family::default(),
             turn_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
@@ -141,7 +141,14 @@ impl Default for Metrics {
             view_lag_bytes: Gauge::default(),
             provider_calls: Family::default(),
             provider_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 20))),
+        };
+        // What alerts ask for is there from the start, at zero.
+        for result in ["done", "failed", "dead_lettered", "cancelled"] {
+            drop(metrics.turns.get_or_create(&ByResult { result }));
         }
+        drop(metrics.restarts.get_or_create(&ByKindReason { kind: "session", reason: "panicked" }));
+        drop(metrics.dead_letters.get_or_create(&ByKind { kind: "turn" }));
+        metrics
     }
 }
 

@@ -309,3 +309,22 @@ pub struct TreeNode {
     /// Children.
     pub children: Vec<TreeNode>,
 }
+
+impl TreeNode {
+    /// A node about which nothing else is known yet.
+    pub fn new(path: ActorPath, kind: Kind, state: &str) -> Self {
+        Self {
+            path,
+            kind,
+            state: state.to_owned(),
+            epoch: 0,
+            session: None,
+            turn: None,
+            mailbox: 0,
+            inbox: 0,
+            restarts: 0,
+            since: 0,
+            children: Vec::new(),
+        }
+    }
+}

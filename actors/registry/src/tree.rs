@@ -21,7 +21,7 @@ impl Registry {
             }
         }
         let state = if self.is_stopping() { "stopping" } else { "running" };
-        TreeNode { children, ..node(ActorPath("/".into()), Kind::Registry, state) }
+        TreeNode { children, ..TreeNode::new(ActorPath("/".into()), Kind::Registry, state) }
     }
 
     fn show_sessions(&self, index: usize, shard: &mut TreeNode) {
@@ -53,7 +53,7 @@ impl Registry {
             inbox: u64::from(slot.note.inbox),
             restarts: u64::from(restarts),
             since,
-            ..node(path, Kind::Session, state_word(slot.note.state))
+            ..TreeNode::new(path, Kind::Session, state_word(slot.note.state))
         }
     }
 }
@@ -63,23 +63,7 @@ fn held(index: usize, key: SessionKey, waiting: &Waiting) -> TreeNode {
         Waiting::Quarantined(_) => "quarantined",
         Waiting::Suspect => "suspect",
     };
-    TreeNode { session: Some(key.clone()), ..node(ActorPath::session(index, &key), Kind::Session, state) }
-}
-
-fn node(path: ActorPath, kind: Kind, state: &str) -> TreeNode {
-    TreeNode {
-        path,
-        kind,
-        state: state.to_owned(),
-        epoch: 0,
-        session: None,
-        turn: None,
-        mailbox: 0,
-        inbox: 0,
-        restarts: 0,
-        since: 0,
-        children: Vec::new(),
-    }
+    TreeNode { session: Some(key.clone()), ..TreeNode::new(ActorPath::session(index, &key), Kind::Session, state) }
 }
 
 fn state_word(state: State) -> &'static str {

@@ -10,7 +10,7 @@ use domain::chat::Message;
 use domain::ids::TurnId;
 use domain::prompt::{RequestParts, Round, chat_request};
 use domain::request::ChatRequest;
-use domain::transcript::{Entry, EntryKind, Transcript, turn_record};
+use domain::transcript::{Entry, Transcript, turn_record};
 use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
 
@@ -104,18 +104,7 @@ pub fn record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> {
 
 /// Turns whose end stands in the transcript.
 pub fn answered(transcript: &Transcript) -> HashSet<TurnId> {
-    let ends = transcript.entries().iter().filter(|entry| match &entry.kind {
-        EntryKind::Assistant(assistant) => assistant.end.is_some(),
-        EntryKind::User(_)
-        | EntryKind::ToolResult(_)
-        | EntryKind::Shown(_)
-        | EntryKind::Compaction { .. }
-        | EntryKind::BranchSummary(_)
-        | EntryKind::Reset { .. }
-        | EntryKind::Silent
-        | EntryKind::Leaf { .. }
-        | EntryKind::Opaque { .. } => false,
-    });
+    let ends = transcript.entries().iter().filter(|entry| entry.assistant().is_some_and(|said| said.end.is_some()));
     ends.filter_map(Entry::turn).collect()
 }
 
@@ -126,17 +115,12 @@ pub fn written(transcript: &Transcript, turn: TurnId) -> Written {
         if entry.turn() != Some(turn) {
             continue;
         }
-        match &entry.kind {
-            EntryKind::User(_) => written.user = true,
-            EntryKind::Assistant(assistant) => written.messages.push(Message::Assistant(assistant.message.clone())),
-            EntryKind::ToolResult(result) => written.messages.push(Message::ToolResult(result.result.clone())),
-            EntryKind::Shown(_)
-            | EntryKind::Compaction { .. }
-            | EntryKind::BranchSummary(_)
-            | EntryKind::Reset { .. }
-            | EntryKind::Silent
-            | EntryKind::Leaf { .. }
-            | EntryKind::Opaque { .. } => {}
+        written.user |= entry.user().is_some();
+        if let Some(assistant) = entry.assistant() {
+            written.messages.push(Message::Assistant(assistant.message.clone()));
+        }
+        if let Some(result) = entry.tool_result() {
+            written.messages.push(Message::ToolResult(result.result.clone()));
         }
     }
     written

@@ -9,7 +9,7 @@ use domain::chat::plain_text;
 use domain::ids::SessionKey;
 use domain::stem::{key_of, stem};
 use domain::text::ellipsis;
-use domain::transcript::{EntryKind, Transcript, read_lines, recent_ids};
+use domain::transcript::{Transcript, read_lines, recent_ids};
 use protocol::journal::{RECENT_IDS_MAX, RecentId, RecentIds};
 use serde::Serialize;
 use supervision::ports::{Disk, Open, Ports};
@@ -151,19 +151,7 @@ impl RecentIds for Transcripts {
 }
 
 fn preview(transcript: &Transcript) -> Option<String> {
-    let first = transcript.entries().iter().find_map(|entry| match &entry.kind {
-        EntryKind::User(user) => Some(plain_text(&user.content)),
-        EntryKind::Assistant(_)
-        | EntryKind::ToolResult(_)
-        | EntryKind::Shown(_)
-        | EntryKind::Compaction { .. }
-        | EntryKind::BranchSummary(_)
-        | EntryKind::Reset { .. }
-        | EntryKind::Silent
-        | EntryKind::Leaf { .. }
-        | EntryKind::Opaque { .. } => None,
-    });
-    let first = first?;
+    let first = plain_text(&transcript.entries().iter().find_map(|entry| entry.user())?.content);
     let line = first.lines().find(|line| !line.trim().is_empty())?;
     Some(ellipsis(line.trim(), PREVIEW_CHARS_MAX).into_owned())
 }

@@ -283,19 +283,7 @@ impl Sessions for Backend {
         5
     }
     fn tree(&self) -> TreeNode {
-        TreeNode {
-            path: ActorPath("/".into()),
-            kind: Kind::Registry,
-            state: "running".to_owned(),
-            epoch: 1,
-            session: None,
-            turn: None,
-            mailbox: 0,
-            inbox: 0,
-            restarts: 0,
-            since: 0,
-            children: Vec::new(),
-        }
+        TreeNode::new(ActorPath("/".into()), Kind::Registry, "running")
     }
     fn release(&self, key: &SessionKey) -> bool {
         key.as_str() == "api:held"

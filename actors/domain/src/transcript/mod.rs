@@ -230,18 +230,24 @@ impl Entry {
 
     /// The turn that it belongs to.
     pub fn turn(&self) -> Option<TurnId> {
-        match &self.kind {
-            EntryKind::User(user) => user.mark.as_ref().map(|mark| mark.turn),
-            EntryKind::Assistant(assistant) => assistant.turn,
-            EntryKind::ToolResult(result) => result.turn,
-            EntryKind::Shown(_)
-            | EntryKind::Compaction { .. }
-            | EntryKind::BranchSummary(_)
-            | EntryKind::Reset { .. }
-            | EntryKind::Silent
-            | EntryKind::Leaf { .. }
-            | EntryKind::Opaque { .. } => None,
-        }
+        let said = self.user().and_then(|user| user.mark.as_ref()).map(|mark| mark.turn);
+        let answered = self.assistant().and_then(|assistant| assistant.turn);
+        said.or(answered).or_else(|| self.tool_result().and_then(|result| result.turn))
+    }
+
+    /// What somebody said, if it is that.
+    pub fn user(&self) -> Option<&UserEntry> {
+        if let EntryKind::User(user) = &self.kind { Some(user) } else { None }
+    }
+
+    /// What the model said, if it is that.
+    pub fn assistant(&self) -> Option<&AssistantEntry> {
+        if let EntryKind::Assistant(assistant) = &self.kind { Some(assistant) } else { None }
+    }
+
+    /// What a tool returned, if it is that.
+    pub fn tool_result(&self) -> Option<&ToolResultEntry> {
+        if let EntryKind::ToolResult(result) = &self.kind { Some(result) } else { None }
     }
 
     /// Whether it is a node of the tree.
