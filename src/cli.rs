@@ -56,7 +56,7 @@ pub enum Command {
     Onboard,
     /// Show whether a gateway runs here, and how it is
     Status(Output),
-    /// List and show sessions
+    /// List and show sessions, end a quarantine
     #[command(subcommand)]
     Sessions(Sessions),
     /// Read the supervision log: what died, why, what was lost and what runs again
@@ -93,7 +93,7 @@ pub enum Command {
 /// How to print.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Output {
-    /// Print JSON, exactly as the admin API answers
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -165,10 +165,10 @@ pub struct LogsArgs {
     /// Only this turn
     #[arg(long, value_name = "ID")]
     pub turn: Option<String>,
-    /// Only events at or after this time (RFC 3339)
+    /// Only events at or after this time: 2026-11-29 or 2026-11-29T20:53:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Only events before this time (RFC 3339)
+    /// Only events before this time
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// Go on printing as events come

@@ -114,7 +114,7 @@ impl App {
             .map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
         children.attach(shared, &provider, &catalog);
         let phase = Arc::new(Phase::default());
-        if purpose != Purpose::AtRest {
+        if matches!(purpose, Purpose::Gateway | Purpose::Embedded) {
             actix_rt::spawn(recover(registry.clone(), phase.clone()));
         }
         Ok(Self {
@@ -138,8 +138,8 @@ impl App {
     /// Stops in order: doors refuse, turns finish or are kept for the next start, everything is flushed.
     pub async fn stop(mut self) {
         let drain = match self.purpose {
-            Purpose::Gateway => Duration::from_secs(self.loaded.config.runtime.drain_seconds),
-            // Whoever runs one command has its answer; other turns go on at the next start.
+            Purpose::Gateway | Purpose::Embedded => Duration::from_secs(self.loaded.config.runtime.drain_seconds),
+            // Whoever runs one command has its answer.
             Purpose::OneShot | Purpose::AtRest => Duration::ZERO,
         };
         self.log.record(Event::new(EventName::GatewayStopping, ActorPath("/".into()), Kind::Channel));
@@ -239,7 +239,7 @@ fn make_directories(paths: &Paths) -> anyhow::Result<()> {
 async fn take_locks(paths: &Paths, purpose: Purpose) -> Result<[Lock; 2], Exit> {
     let patience = match purpose {
         Purpose::Gateway => Duration::ZERO,
-        Purpose::OneShot | Purpose::AtRest => LOCK_PATIENCE,
+        Purpose::Embedded | Purpose::OneShot | Purpose::AtRest => LOCK_PATIENCE,
     };
     let data = Lock::take_patiently(&paths.run.join("lock"), &paths.data, patience).await?;
     let sessions = Lock::take_patiently(&paths.sessions.join(".lock"), &paths.workspace, patience).await?;

@@ -15,7 +15,9 @@ use crate::config::{LoadRequest, Loaded, load};
 pub enum Purpose {
     /// Serves doors; fails at once when the directory is in use.
     Gateway,
-    /// One command that runs turns; waits a while for another one to end.
+    /// A program of one's own: recovers and drains as a gateway does, without doors.
+    Embedded,
+    /// One command that runs a turn; what other sessions have left waits for the next gateway.
     OneShot,
     /// One command that only looks: unfinished turns stay as they are.
     AtRest,
@@ -50,7 +52,12 @@ impl Options {
         Self::new(loaded, Purpose::Gateway)
     }
 
-    /// For a command that runs turns, and for programs that embed Greenroom.
+    /// For programs that embed Greenroom.
+    pub fn embedded(loaded: Loaded) -> Self {
+        Self::new(loaded, Purpose::Embedded)
+    }
+
+    /// For a command that runs one turn.
     pub fn one_shot(loaded: Loaded) -> Self {
         Self::new(loaded, Purpose::OneShot)
     }
@@ -63,7 +70,7 @@ impl Options {
     /// Default settings with `directory` as data directory; the environment is left out.
     pub fn in_directory(directory: &Path) -> anyhow::Result<Self> {
         let env = [("GREENROOM_HOME".to_owned(), directory.display().to_string())].into();
-        Ok(Self::one_shot(load(&LoadRequest { config: None, workspace: None, env })?))
+        Ok(Self::embedded(load(&LoadRequest { config: None, workspace: None, env })?))
     }
 
     /// Adds a tool to the built-in ones.

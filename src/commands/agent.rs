@@ -1,17 +1,17 @@
 //! `greenroom agent`: one message, or a conversation. Talks to the running gateway when there is one; otherwise the same
 //! actors run in this process, with the doors closed.
 
-use std::io::{IsTerminal, Write};
+mod terminal;
+
+use std::io::Write;
 
 use anyhow::Context;
 use domain::ids::SessionKey;
 use futures::StreamExt;
 use protocol::turn::{TurnProgress, TurnResult};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
 
 use super::admin::{Admin, Lines, encode};
-use super::print;
 use crate::app::{App, Options};
 use crate::cli::AgentArgs;
 use crate::config::Loaded;
@@ -34,13 +34,17 @@ enum Host {
 pub async fn run(loaded: Loaded, arguments: AgentArgs) -> anyhow::Result<()> {
     let key = SessionKey::new(&arguments.session)
         .map_err(|error| Exit::new(ExitCode::Usage, format!("--session: {error}")))?;
+    if arguments.message.as_ref().is_some_and(|text| text.trim().is_empty()) {
+        return Err(Exit::new(ExitCode::Usage, "--message: the text is empty").into());
+    }
+    let history = loaded.paths.data.join("history");
     let host = match Admin::find(&loaded.paths).await? {
         Some(admin) => Host::Gateway(admin),
         None => Host::Here(Box::new(App::start(Options::one_shot(loaded)).await?)),
     };
     let outcome = match arguments.message {
         Some(text) => once(&host, &key, &text).await,
-        None => converse(&host, &key, loaded_history()).await,
+        None => terminal::converse(&host, &key, history).await,
     };
     if let Host::Here(app) = host {
         app.stop().await;
@@ -177,80 +181,19 @@ fn read_piece(line: &str) -> Option<Piece> {
     }
 }
 
-const HELP: &str =
-    "/help  this text\n/status  what the session does\n/quit  leave (also Ctrl-D)\nCtrl-C  cancel the running turn";
-
-fn loaded_history() -> Option<std::path::PathBuf> {
-    std::env::home_dir().map(|home| home.join(".greenroom/history"))
-}
-
-async fn converse(host: &Host, key: &SessionKey, history: Option<std::path::PathBuf>) -> anyhow::Result<()> {
-    if !std::io::stdin().is_terminal() {
-        return converse_piped(host, key).await;
-    }
-    let (ask, mut asked) = mpsc::channel::<(String, oneshot::Sender<()>)>(1);
-    let editor = std::thread::Builder::new().name("line-editor".to_owned()).spawn(move || edit(&ask, history))?;
-    while let Some((line, go_on)) = asked.recv().await {
-        match line.trim() {
-            "" => {}
-            "/quit" | "/exit" => break,
-            "/help" => print(HELP)?,
-            "/status" => print(&host.status(key).await?)?,
-            text => {
-                if let Err(error) = once(host, key, text).await {
-                    eprintln!("{error:#}");
-                }
-            }
-        }
-        // The editor may be gone already; then the loop ends by itself.
-        let _ = go_on.send(());
-    }
-    drop(asked);
-    editor.join().map_err(|_| anyhow::anyhow!("the line editor failed"))?
-}
-
-/// Lines from a pipe: each is a message.
-async fn converse_piped(host: &Host, key: &SessionKey) -> anyhow::Result<()> {
-    use tokio::io::AsyncBufReadExt;
-    let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
-    while let Some(line) = lines.next_line().await.context("standard input cannot be read as UTF-8 lines")? {
-        if !line.trim().is_empty() {
-            once(host, key, line.trim()).await?;
-        }
-    }
-    Ok(())
-}
-
-/// The line editor's thread: reads a line, hands it over, waits until it was answered.
-fn edit(ask: &mpsc::Sender<(String, oneshot::Sender<()>)>, history: Option<std::path::PathBuf>) -> anyhow::Result<()> {
-    use reedline::{DefaultPrompt, DefaultPromptSegment, FileBackedHistory, Reedline, Signal};
-    const HISTORY_LINES_MAX: usize = 1000;
-    let mut editor = Reedline::create();
-    if let Some(file) = history {
-        editor = editor.with_history(Box::new(FileBackedHistory::with_file(HISTORY_LINES_MAX, file)?));
-    }
-    let prompt = DefaultPrompt::new(DefaultPromptSegment::Basic("you".to_owned()), DefaultPromptSegment::Empty);
-    loop {
-        let signal = editor.read_line(&prompt)?;
-        if matches!(signal, Signal::CtrlD) {
-            return Ok(());
-        }
-        // Ctrl-C at the prompt gives up the line.
-        let Signal::Success(line) = signal else { continue };
-        let (go_on, wait) = oneshot::channel();
-        if ask.blocking_send((line, go_on)).is_err() || wait.blocking_recv().is_err() {
-            return Ok(());
-        }
-    }
-}
-
 impl Host {
+    /// What the session does, in a line.
     async fn status(&self, key: &SessionKey) -> anyhow::Result<String> {
-        let value = match self {
+        let status = match self {
             Self::Here(app) => serde_json::to_value(app.status(key).await?)?,
-            Self::Gateway(admin) => admin.get(&format!("sessions/{}", encode(key.as_str()))).await?,
+            Self::Gateway(admin) => match admin.get(&format!("sessions/{}", encode(key.as_str()))).await {
+                Ok(session) => session["status"].clone(),
+                // Whoever has said nothing yet has no session.
+                Err(_) => Value::Null,
+            },
         };
-        Ok(serde_json::to_string_pretty(&value)?)
+        let state = status["state"].as_str().unwrap_or("asleep");
+        Ok(format!("{key}: {}, {} waiting", state.replace('_', " "), status["inbox"].as_u64().unwrap_or(0)))
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -31,7 +32,12 @@ pub async fn backup(loaded: Loaded, dir: &Path) -> anyhow::Result<()> {
     if target.exists() {
         bail!(Exit::new(ExitCode::Failed, format!("{} exists; a backup needs a new directory", target.display())));
     }
-    fs::create_dir_all(&target).with_context(|| format!("{} cannot be made", target.display()))?;
+    if !loaded.paths.journal.exists() {
+        let message = format!("there is nothing to back up in {}", loaded.paths.data.display());
+        bail!(Exit::new(ExitCode::Failed, message));
+    }
+    let mut private = fs::DirBuilder::new();
+    private.mode(0o700).create(&target).with_context(|| format!("{} cannot be made", target.display()))?;
     let (paths, log) = (loaded.paths.clone(), target.join("journal"));
     match Admin::find(&paths).await? {
         Some(admin) => {

@@ -19,6 +19,7 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<()> {
     };
     match ended {
         Ok(()) => {
+            super::print("stopping: running turns may end, waiting ones are kept; Ctrl-C again stops at once")?;
             tokio::select! {
                 biased;
                 _ = tokio::signal::ctrl_c() => Err(Exit::new(ExitCode::Interrupted, "stopped at once").into()),

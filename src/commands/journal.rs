@@ -11,6 +11,9 @@ use crate::exit::{Exit, ExitCode};
 /// Runs the subcommand.
 pub fn run(loaded: &Loaded, what: Journal) -> anyhow::Result<()> {
     let Journal::Check(output) = what;
+    if !loaded.paths.journal.exists() {
+        return print("no journal yet");
+    }
     let report = journal::check(&loaded.paths.journal, &RealDisk)
         .map_err(|error| Exit::new(ExitCode::Disk, error.to_string()))?;
     if output.json {

@@ -13,17 +13,18 @@ use crate::cli::LogsArgs;
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
 
+const WANTED_TIME: &str = "a time is expected, such as 2026-11-29 or 2026-11-29T20:53:00Z";
 const POLL: Duration = Duration::from_millis(200);
 
 /// Prints what is there, and with `--follow` what comes.
 pub async fn run(loaded: &Loaded, arguments: LogsArgs) -> anyhow::Result<()> {
-    let filter = filter(&arguments)?;
+    let zone = &loaded.config.agents.defaults.timezone;
+    let filter = filter(&arguments, zone)?;
     let logs = &loaded.paths.logs;
     let mut follow = match arguments.follow {
         true => Some(Follow::from_end(Arc::new(RealDisk), logs.clone())?),
         false => None,
     };
-    let zone = &loaded.config.agents.defaults.timezone;
     let show = |event: &Event| match arguments.output.json {
         true => print(&serde_json::to_string(event)?),
         false => print(&line(event, zone)),
@@ -47,26 +48,30 @@ pub async fn run(loaded: &Loaded, arguments: LogsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn filter(arguments: &LogsArgs) -> Result<Filter, Exit> {
+fn filter(arguments: &LogsArgs, zone: &str) -> Result<Filter, Exit> {
     let usage = |name: &str, error: String| Exit::new(ExitCode::Usage, format!("--{name}: {error}"));
     let event = |text: &String| {
         serde_json::from_value::<EventName>(serde_json::Value::String(text.clone()))
             .map_err(|error| usage("event", error.to_string()))
     };
-    let time = |name: &'static str, text: &Option<String>| {
-        let parse = |text: &String| {
-            text.parse::<jiff::Timestamp>().map(|at| format!("{at:.6}")).map_err(|error| usage(name, error.to_string()))
-        };
-        text.as_ref().map(parse).transpose()
+    let time = |name: &str, text: Option<&String>| {
+        text.map(|text| instant(text, zone).ok_or_else(|| usage(name, WANTED_TIME.to_owned()))).transpose()
     };
     Ok(Filter {
         path: arguments.path.clone(),
         events: arguments.event.iter().map(event).collect::<Result<_, _>>()?,
         session: parsed("session", arguments.session.as_ref())?,
         turn: parsed("turn", arguments.turn.as_ref())?,
-        since: time("since", &arguments.since)?,
-        until: time("until", &arguments.until)?,
+        since: time("since", arguments.since.as_ref())?,
+        until: time("until", arguments.until.as_ref())?,
     })
+}
+
+/// A point in time, or the start of a day or a local time in `zone`, in the log's own form.
+fn instant(text: &str, zone: &str) -> Option<String> {
+    let exact = text.parse::<jiff::Timestamp>().ok();
+    let local = || text.parse::<jiff::civil::DateTime>().ok()?.in_tz(zone).ok().map(|at| at.timestamp());
+    exact.or_else(local).map(|at| format!("{at:.6}"))
 }
 
 fn parsed<T: std::str::FromStr<Err = domain::ids::BadId>>(
@@ -132,11 +137,17 @@ mod tests {
             follow: false,
             output: crate::cli::Output::default(),
         };
-        let error = filter(&arguments(Some("exploded"), None)).unwrap_err();
+        let error = filter(&arguments(Some("exploded"), None), "UTC").unwrap_err();
         assert!(error.code == ExitCode::Usage && error.message.starts_with("--event: "), "{error}");
-        let error = filter(&arguments(None, Some("yesterday"))).unwrap_err();
+        let error = filter(&arguments(None, Some("yesterday")), "UTC").unwrap_err();
         assert!(error.message.starts_with("--since: "), "{error}");
-        let filter = filter(&arguments(Some("restarted"), Some("2026-11-29T21:53:29+01:00"))).unwrap();
-        assert_eq!(filter.since.as_deref(), Some("2026-11-29T20:53:29.000000Z"));
+        for (given, expected) in [
+            ("2026-11-29T21:53:29+01:00", "2026-11-29T20:53:29.000000Z"),
+            ("2026-11-29", "2026-11-28T23:00:00.000000Z"),
+            ("2026-11-29T21:53", "2026-11-29T20:53:00.000000Z"),
+        ] {
+            let filter = filter(&arguments(Some("restarted"), Some(given)), "Europe/Berlin").unwrap();
+            assert_eq!(filter.since.as_deref(), Some(expected), "{given}");
+        }
     }
 }

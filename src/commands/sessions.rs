@@ -33,14 +33,11 @@ fn files(loaded: &Loaded) -> anyhow::Result<TranscriptFiles> {
 }
 
 async fn list(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
-    let items = match Admin::find(&loaded.paths).await? {
+    let mut items = match Admin::find(&loaded.paths).await? {
         Some(admin) => admin.list("sessions").await?,
-        None => {
-            let mut summaries = files(loaded)?.list()?;
-            summaries.sort_by_key(|summary| std::cmp::Reverse(summary.updated_ms));
-            summaries.iter().map(serde_json::to_value).collect::<Result<_, _>>()?
-        }
+        None => files(loaded)?.list()?.iter().map(serde_json::to_value).collect::<Result<_, _>>()?,
     };
+    items.sort_by_key(|item| std::cmp::Reverse(item["updated_ms"].as_u64()));
     if output.json {
         return print_json(&json!({"items": items, "next": null}));
     }
@@ -96,6 +93,9 @@ fn readable(line: &Value) -> Option<String> {
         if block["type"] == "toolCall" {
             text.push_str(&format!("\n  [{} {}]", block["name"].as_str().unwrap_or("?"), block["arguments"]));
         }
+    }
+    if let Some(why) = message["errorMessage"].as_str() {
+        text.push_str(&format!("\n  ({})", why.replace('\n', "\n  ")));
     }
     Some(text)
 }

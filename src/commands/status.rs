@@ -22,26 +22,50 @@ pub async fn run(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
     let Some((beacon, status)) = gateway else {
         return print("gateway    not running");
     };
-    print(&format!("gateway    running, process {}, version {}", beacon.pid, beacon.version))?;
-    for (name, url) in [("websocket", &beacon.websocket_url), ("api", &beacon.api_url)] {
+    let urls =
+        [("websocket", &beacon.websocket_url), ("api", &beacon.api_url), ("admin", &Some(beacon.admin_url.clone()))];
+    print(&format!("gateway    {}", gateway_line(beacon.pid, &status)))?;
+    for (name, url) in urls {
         if let Some(url) = url {
             print(&format!("{name:10} {url}"))?;
         }
     }
-    for (name, value) in status.as_object().into_iter().flatten() {
-        print_field(name, value)?;
-    }
-    Ok(())
+    let (live, running) = (&status["sessions_live"], &status["turns_running"]);
+    print(&format!("sessions   {live} live, {running} turns running"))?;
+    print(&format!("turns      {}", turns_line(&status["journal"])))
 }
 
-fn print_field(name: &str, value: &Value) -> anyhow::Result<()> {
-    match value {
-        Value::Object(fields) => {
-            let inner: Vec<String> = fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
-            print(&format!("{name:10} {}", inner.join(", ")))
-        }
-        Value::String(text) => print(&format!("{name:10} {text}")),
-        Value::Null => Ok(()),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) => print(&format!("{name:10} {value}")),
+fn gateway_line(pid: u32, status: &Value) -> String {
+    let text = |name: &str| status[name].as_str().unwrap_or("?").to_owned();
+    let up = std::time::Duration::from_secs(status["uptime_ms"].as_u64().unwrap_or(0) / 1000);
+    let reasons: Vec<&str> = status["not_ready"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let why = if reasons.is_empty() { String::new() } else { format!(", not ready: {}", reasons.join(", ")) };
+    format!("{}, process {pid}, version {}, up {up:?}{why}", text("phase"), text("version"))
+}
+
+fn turns_line(journal: &Value) -> String {
+    let count = |name: &str| journal[name].as_u64().unwrap_or(0);
+    let disk = if journal["writable"] == true { "" } else { "; the journal cannot be written" };
+    format!(
+        "{} accepted: {} done, {} open, {} cancelled, {} dead letters{disk}",
+        count("accepted"),
+        count("done"),
+        count("open"),
+        count("cancelled"),
+        count("dead")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_told_in_sentences() {
+        let status = json!({"phase": "serving", "version": "1", "uptime_ms": 61_000, "not_ready": ["journal"]});
+        assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 61s, not ready: journal");
+        let journal = json!({"accepted": 5, "done": 3, "open": 1, "cancelled": 1, "dead": 0, "writable": false});
+        let expected = "5 accepted: 3 done, 1 open, 1 cancelled, 0 dead letters; the journal cannot be written";
+        assert_eq!(turns_line(&journal), expected);
     }
 }

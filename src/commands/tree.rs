@@ -31,7 +31,7 @@ fn draw(node: &TreeNode, indent: &str, lines: &mut Vec<String>) {
 fn describe(node: &TreeNode) -> String {
     let name = match &node.session {
         Some(key) => key.as_str(),
-        None => node.path.0.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("root"),
+        None => Some(node.path.0.trim_start_matches('/')).filter(|name| !name.is_empty()).unwrap_or("root"),
     };
     let mut text = format!("{name}  {}", node.state);
     if let Some(turn) = node.turn {
@@ -63,7 +63,12 @@ mod tests {
         draw(&root, "", &mut lines);
         assert_eq!(
             lines,
-            ["root  running", "├─ 0  running, restarts 2", "│  └─ session  running", "└─ journal  running"]
+            [
+                "root  running",
+                "├─ registry/0  running, restarts 2",
+                "│  └─ registry/0/session  running",
+                "└─ journal  running"
+            ]
         );
     }
 }

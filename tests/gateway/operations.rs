@@ -57,7 +57,7 @@ async fn the_commands_talk_to_the_running_gateway() {
         String::from_utf8(out.stdout).unwrap()
     };
     assert!(run(&["agent", "-m", "through the gateway"]).contains("through the gateway"));
-    assert!(run(&["status"]).contains("running"));
+    assert!(run(&["status"]).contains("serving"));
     let tree: Value = serde_json::from_str(&run(&["tree", "--json"])).unwrap();
     assert!(tree.to_string().contains("api:user:ann"), "{tree}");
     assert!(run(&["tree"]).contains("api:user:ann"));

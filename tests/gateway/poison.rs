@@ -50,7 +50,7 @@ impl Tool for Panics {
 async fn start(place: &Place) -> App {
     let env = [("GREENROOM_HOME".to_owned(), place.path().display().to_string())].into();
     let loaded = load(&LoadRequest { config: None, workspace: None, env }).unwrap();
-    let options = Options::one_shot(loaded).with_tool(Arc::new(Panics("explode"))).with_tool(Arc::new(Panics("break")));
+    let options = Options::embedded(loaded).with_tool(Arc::new(Panics("explode"))).with_tool(Arc::new(Panics("break")));
     App::start(options).await.unwrap()
 }
 
