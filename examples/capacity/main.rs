@@ -16,6 +16,10 @@ use serde_json::{Value, json};
 
 use load::{Measured, Run};
 
+// As in the program itself.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const USERS: u64 = 5_000;
 
 fn main() -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ pub mod readers;
 mod serve;
 
 use std::future::Future;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub use options::{Options, Purpose, World};
 
 /// Threads of the blocking pool: files, transcripts.
 const BLOCKING_THREADS: usize = 8;
+/// Of directories: for their owner alone.
+const PRIVATE_MODE: u32 = 0o700;
 /// How long a command waits for another one to leave the directory.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -227,13 +230,23 @@ async fn real_world(loaded: &Loaded, purpose: Purpose) -> anyhow::Result<(World,
 }
 
 fn make_directories(paths: &Paths) -> anyhow::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    for directory in [&paths.data, &paths.workspace, &paths.journal, &paths.logs, &paths.run, &paths.sessions] {
-        builder.create(directory).with_context(|| format!("directory {} cannot be made", directory.display()))?;
+    make_private(&paths.workspace)?;
+    // A command of the model's may have closed it.
+    let mut permissions = std::fs::metadata(&paths.workspace)?.permissions();
+    if permissions.mode() & PRIVATE_MODE != PRIVATE_MODE {
+        permissions.set_mode(permissions.mode() | PRIVATE_MODE);
+        std::fs::set_permissions(&paths.workspace, permissions)
+            .with_context(|| format!("workspace {} cannot be opened", paths.workspace.display()))?;
     }
-    Ok(())
+    [&paths.data, &paths.journal, &paths.logs, &paths.run, &paths.sessions]
+        .into_iter()
+        .try_for_each(|path| make_private(path))
+}
+
+fn make_private(directory: &Path) -> anyhow::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(PRIVATE_MODE).create(directory);
+    made.with_context(|| format!("directory {} cannot be made", directory.display()))
 }
 
 async fn take_locks(paths: &Paths, purpose: Purpose) -> Result<[Lock; 2], Exit> {

@@ -4,6 +4,7 @@
 mod bad_input;
 mod command_line;
 mod doors;
+mod isolation;
 mod kill_nine;
 mod model_over_http;
 mod operations;

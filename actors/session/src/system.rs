@@ -59,7 +59,8 @@ impl SystemPrompt {
     }
 }
 
-/// A file that cannot be read is left out, as one that does not exist.
+/// A file that cannot be read is left out, as one that does not exist. The disk opens plain files only: a link would show
+/// the model what its tools may not read, and a pipe would never answer.
 fn read(disk: &dyn Disk, workspace: &Path, name: &str) -> Option<BootstrapFile> {
     let path = workspace.join(name);
     let stat = disk.stat(&path).ok()?;

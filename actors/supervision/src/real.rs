@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::fs::OFlags;
 use uuid::Uuid;
 
 use crate::panic::catch;
@@ -15,6 +16,8 @@ use crate::ports::{Clock, Disk, DiskFile, Ids, Offload, Open, Ports, Stat};
 
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
+/// A link in place of a file is an error, and a pipe does not make the opener wait.
+const PLAIN_FILE: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// All ports, with `blocking_threads` threads for work that blocks.
 pub fn real_ports(blocking_threads: usize) -> io::Result<Ports> {
@@ -35,7 +38,7 @@ struct RealFile(File);
 impl Disk for RealDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).mode(FILE_MODE);
+        options.read(true).mode(FILE_MODE).custom_flags(PLAIN_FILE);
         match how {
             Open::Read => {}
             Open::Write => {
@@ -48,7 +51,11 @@ impl Disk for RealDisk {
                 options.write(true).create_new(true);
             }
         }
-        Ok(Box::new(RealFile(options.open(path)?)))
+        let file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Box::new(RealFile(file)))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {

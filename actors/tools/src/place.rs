@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -94,6 +94,19 @@ impl Fence {
     pub(crate) fn keep_sessions(&self) -> Result<(), PathError> {
         let made = std::fs::DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(&self.sessions);
         made.map_err(PathError::Workspace)
+    }
+
+    /// Undoes a command's `chmod` of the workspace itself, without which neither tools nor sessions could work on.
+    /// Only its owner can; where that is somebody else, no command could change it either.
+    pub(crate) fn keep_open(&self) {
+        let Ok(found) = std::fs::metadata(&self.workspace) else { return };
+        let mode = found.permissions().mode();
+        if mode & PRIVATE_MODE != PRIVATE_MODE {
+            let open = std::fs::Permissions::from_mode(mode | PRIVATE_MODE);
+            if let Err(error) = std::fs::set_permissions(&self.workspace, open) {
+                tracing::warn!(%error, "the workspace was closed by a command and cannot be opened again");
+            }
+        }
     }
 
     /// Resolves and judges `text`, relative to the workspace.

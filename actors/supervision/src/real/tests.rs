@@ -50,3 +50,20 @@ fn ids_are_ordered_and_random_numbers_differ() {
     assert!(a < b);
     assert_ne!(RealIds.random(), RealIds.random());
 }
+
+#[test]
+fn links_pipes_and_directories_are_no_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "key").unwrap();
+    let (link, pipe) = (dir.path().join("link"), dir.path().join("pipe"));
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for path in [&link, &pipe, &dir.path().to_owned()] {
+        for how in [Open::Read, Open::Write, Open::Create] {
+            assert!(RealDisk.open(path, how).is_err(), "{how:?} {}", path.display());
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "key");
+}

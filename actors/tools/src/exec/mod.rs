@@ -170,7 +170,7 @@ impl Tool for Exec {
             shell: self.shell.clone(),
             marker: call.ports.ids.uuid_v7().to_string(),
         };
-        let permits = self.permits.clone();
+        let (permits, fence) = (self.permits.clone(), self.fence.clone());
         async move {
             let Ok(Ok(_permit)) = tokio::time::timeout(QUEUE_WAIT_MAX, permits.acquire_owned()).await else {
                 return Outcome::error("Error: too many commands run at the same time; try again later.");
@@ -181,7 +181,9 @@ impl Tool for Exec {
                 Err(problem) => return Outcome::error(format!("Error: {problem}")),
             };
             let running = process::run(invocation, call.cancel.clone(), call.ports.offload.clone());
-            match call.own(running).await {
+            let ran = call.own(running).await;
+            call.blocking(move || fence.keep_open()).await;
+            match ran {
                 Ok(Ok((ended, stdout, stderr))) => report(ended, &stdout, &stderr, timeout),
                 Ok(Err(error)) => Outcome::error(format!("Error: the command could not be started: {error}")),
                 Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),

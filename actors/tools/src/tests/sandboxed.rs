@@ -55,6 +55,17 @@ fn a_command_sees_the_workspace_and_nothing_private() {
 }
 
 #[test]
+fn a_command_cannot_lock_the_gateway_out_of_the_workspace() {
+    use std::os::unix::fs::PermissionsExt;
+    sandboxed("chmod", async |mut bench| {
+        let (end, text) = bench.exec("chmod 000 .").await;
+        assert_eq!((end, text.as_str()), (ToolEnd::Ok, "Exit code: 0"));
+        let mode = bench.home.path("workspace").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    });
+}
+
+#[test]
 fn a_private_file_inside_the_workspace_cannot_be_read() {
     sandboxed("private file", async |_| {
         let home = TempWorkspace::new();
