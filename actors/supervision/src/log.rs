@@ -2,13 +2,15 @@
 //!
 //! One thread writes. [`LogWriter::record`] gives the event its id and its time, puts it into a bounded queue and
 //! returns. When the queue is full the event is dropped, and the next line that fits is an `events_lost` event with the
-//! number of those missing.
+//! number of those missing. Events that the disk does not take are counted the same way; what was written of a line
+//! that did not fit is cut off, so the next one begins on a line of its own.
 //!
 //! Files: `supervision.jsonl` is written; when it exceeds [`LogOptions::file_bytes`] it becomes `supervision.1.jsonl`,
 //! that one `supervision.2.jsonl` and so on; [`LogOptions::files`] are kept.
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -50,7 +52,8 @@ pub(crate) fn file_name(n: u32) -> String {
 }
 
 enum Job {
-    Write(Box<Event>),
+    /// The event, and how many are missing from the log when this line is.
+    Write(Box<Event>, u64),
     Flush(SyncSender<()>),
     Close,
 }
@@ -66,6 +69,8 @@ pub struct LogWriter {
     boot: String,
     ports: Ports,
     door: Mutex<Door>,
+    /// Events that the disk did not take and that no `events_lost` has told yet.
+    unwritten: Arc<AtomicU64>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -74,12 +79,15 @@ impl LogWriter {
     pub fn start(options: LogOptions, ports: &Ports) -> io::Result<Arc<Self>> {
         let file = LogFile::open(options, ports.disk.clone())?;
         let (queue, jobs) = sync_channel(QUEUED_EVENTS_MAX);
+        let unwritten = Arc::<AtomicU64>::default();
+        let writer = Writer { file, unwritten: Arc::clone(&unwritten), failing: false };
         let thread =
-            std::thread::Builder::new().name("greenroom-log".to_owned()).spawn(move || write_all(jobs, file))?;
+            std::thread::Builder::new().name("greenroom-log".to_owned()).spawn(move || writer.write_all(&jobs))?;
         Ok(Arc::new(Self {
             boot: format!("{:08x}", ports.ids.random() >> 32),
             ports: ports.clone(),
             door: Mutex::new(Door { queue, number: 0, lost: 0 }),
+            unwritten,
             thread: Mutex::new(Some(thread)),
         }))
     }
@@ -123,18 +131,19 @@ impl SupervisionLog for LogWriter {
     fn record(&self, mut event: Event) -> String {
         event.ts = timestamp(self.ports.clock.wall_us());
         let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        door.lost += self.unwritten.swap(0, Ordering::Relaxed);
         if door.lost > 0 {
             let notice = self.lost_event(&mut door);
-            if door.queue.try_send(Job::Write(Box::new(notice))).is_ok() {
+            if door.queue.try_send(Job::Write(Box::new(notice), door.lost)).is_ok() {
                 door.lost = 0;
             }
         }
         let id = self.next_id(&mut door);
         event.id.clone_from(&id);
-        match door.queue.try_send(Job::Write(Box::new(event))) {
+        match door.queue.try_send(Job::Write(Box::new(event), 1)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => door.lost += 1,
-            Err(TrySendError::Disconnected(Job::Write(event))) => mirror(&event),
+            Err(TrySendError::Disconnected(Job::Write(event, _))) => mirror(&event),
             Err(TrySendError::Disconnected(Job::Flush(_) | Job::Close)) => {}
         }
         id
@@ -148,54 +157,109 @@ pub fn timestamp(wall_us: u64) -> String {
     format!("{time:.6}")
 }
 
-fn write_all(jobs: Receiver<Job>, mut file: LogFile) {
-    while let Ok(first) = jobs.recv() {
-        let mut bytes = Vec::new();
-        let mut next = Some(first);
-        let mut room = BATCH_EVENTS_MAX;
-        let mut flushed = Vec::new();
-        let mut closing = false;
-        while let Some(job) = next {
-            match job {
-                Job::Write(event) => {
-                    mirror(&event);
-                    append_line(&mut bytes, &event);
-                    room -= 1;
+/// The thread's side.
+struct Writer {
+    file: LogFile,
+    unwritten: Arc<AtomicU64>,
+    /// Whether the last write failed: the operator is told of the first one only.
+    failing: bool,
+}
+
+impl Writer {
+    fn write_all(mut self, jobs: &Receiver<Job>) {
+        while let Ok(first) = jobs.recv() {
+            let mut batch = Batch::default();
+            let mut next = Some(first);
+            let mut room = BATCH_EVENTS_MAX;
+            let mut flushed = Vec::new();
+            let mut closing = false;
+            while let Some(job) = next {
+                match job {
+                    Job::Write(event, stands_for) => {
+                        // While nothing can be written, every event brings such a notice along.
+                        if !(self.failing && event.event == EventName::EventsLost) {
+                            mirror(&event);
+                        }
+                        batch.push(&event, stands_for);
+                        room -= 1;
+                    }
+                    Job::Flush(done) => flushed.push(done),
+                    Job::Close => closing = true,
                 }
-                Job::Flush(done) => flushed.push(done),
-                Job::Close => closing = true,
+                next = if room > 0 && !closing { jobs.try_recv().ok() } else { None };
             }
-            next = if room > 0 && !closing { jobs.try_recv().ok() } else { None };
+            self.write(&batch);
+            for done in flushed {
+                // The one who waited may be gone.
+                let _ = done.send(());
+            }
+            if closing {
+                return;
+            }
         }
-        if let Err(error) = file.append(&bytes) {
-            tracing::error!(target: "supervision", %error, "supervision log cannot be written");
-        }
-        for done in flushed {
-            // The one who waited may be gone.
-            let _ = done.send(());
-        }
-        if closing {
-            return;
+    }
+
+    fn write(&mut self, batch: &Batch) {
+        match self.file.append(&batch.bytes) {
+            Ok(()) if batch.bytes.is_empty() => {}
+            Ok(()) => {
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!(target: "supervision", "supervision log can be written again");
+                }
+            }
+            Err(Unwritten { kept, error }) => {
+                self.unwritten.fetch_add(batch.missing_after(kept), Ordering::Relaxed);
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::error!(target: "supervision", %error, "supervision log cannot be written");
+                }
+            }
         }
     }
 }
 
-fn append_line(bytes: &mut Vec<u8>, event: &Event) {
-    let before = bytes.len();
-    match serde_json::to_writer(&mut *bytes, event) {
-        Ok(()) => bytes.push(b'\n'),
-        Err(error) => {
-            bytes.truncate(before);
-            tracing::error!(target: "supervision", %error, "supervision event cannot be written as JSON");
+/// Lines that are written at once.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// Where each line ends, and how many events are missing without it.
+    lines: Vec<(usize, u64)>,
+}
+
+impl Batch {
+    fn push(&mut self, event: &Event, stands_for: u64) {
+        let before = self.bytes.len();
+        match serde_json::to_writer(&mut self.bytes, event) {
+            Ok(()) => {
+                self.bytes.push(b'\n');
+                self.lines.push((self.bytes.len(), stands_for));
+            }
+            Err(error) => {
+                self.bytes.truncate(before);
+                tracing::error!(target: "supervision", %error, "supervision event cannot be written as JSON");
+            }
         }
     }
+
+    /// Events that are missing when only the first `kept` bytes are in the file.
+    fn missing_after(&self, kept: usize) -> u64 {
+        self.lines.iter().filter(|(end, _)| *end > kept).map(|(_, stands_for)| stands_for).sum()
+    }
+}
+
+/// A write that failed, and how many bytes of its lines are in the file all the same.
+struct Unwritten {
+    kept: usize,
+    error: io::Error,
 }
 
 struct LogFile {
     options: LogOptions,
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
+    /// Where the next line begins.
     length: u64,
+    /// Whether a part of a line may follow there, left by a write that failed.
+    torn: bool,
 }
 
 impl LogFile {
@@ -203,7 +267,7 @@ impl LogFile {
         disk.create_dir_all(&options.dir)?;
         let file = disk.open(&options.file(0), Open::Create)?;
         let length = file.length()?;
-        let mut this = Self { options, disk, file, length };
+        let mut this = Self { options, disk, file, length, torn: false };
         this.end_torn_line()?;
         Ok(this)
     }
@@ -214,22 +278,58 @@ impl LogFile {
         if self.length > 0 {
             self.file.read_at(&mut last, self.length - 1)?;
         }
-        if last == *b"\n" { Ok(()) } else { self.append(b"\n") }
+        if last == *b"\n" { Ok(()) } else { self.append(b"\n").map_err(|failed| failed.error) }
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
+    fn append(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
+        if lines.is_empty() {
             return Ok(());
         }
-        if self.length > 0 && self.length + bytes.len() as u64 > self.options.file_bytes {
-            self.rotate()?;
+        if self.length > 0 && self.length + lines.len() as u64 > self.options.file_bytes {
+            self.rotate().map_err(|error| Unwritten { kept: 0, error })?;
         }
-        self.file.write_at(bytes, self.length)?;
-        self.length += bytes.len() as u64;
-        Ok(())
+        // What cannot be cut off is written over.
+        self.torn = self.torn && self.file.set_length(self.length).is_err();
+        match self.file.write_at(lines, self.length) {
+            Ok(()) => {
+                self.length += lines.len() as u64;
+                Ok(())
+            }
+            Err(error) => Err(Unwritten { kept: self.keep_whole_lines(lines), error }),
+        }
+    }
+
+    /// After a write that failed: the whole lines that are in the file stay, the part of one is cut off, which needs no
+    /// space. Returns the bytes that stay.
+    fn keep_whole_lines(&mut self, lines: &[u8]) -> usize {
+        let added = self.file.length().map_or(0, |end| end.saturating_sub(self.length));
+        let written = lines.get(..usize::try_from(added).unwrap_or(usize::MAX)).unwrap_or(lines);
+        let kept = written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        self.length += kept as u64;
+        self.torn = self.file.set_length(self.length).is_err();
+        kept
     }
 
     fn rotate(&mut self) -> io::Result<()> {
+        // Without a current file the last rotation got stuck when it made the new one.
+        if self.exists(0)? {
+            self.shift()?;
+        }
+        self.file = self.disk.open(&self.options.file(0), Open::Create)?;
+        self.length = 0;
+        self.torn = false;
+        Ok(())
+    }
+
+    fn exists(&self, n: u32) -> io::Result<bool> {
+        match self.disk.stat(&self.options.file(n)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn shift(&self) -> io::Result<()> {
         let oldest = self.options.files.max(1) - 1;
         for n in (0..oldest).rev() {
             self.ignore_missing(self.disk.rename(&self.options.file(n), &self.options.file(n + 1)))?;
@@ -237,8 +337,6 @@ impl LogFile {
         if oldest == 0 {
             self.ignore_missing(self.disk.remove(&self.options.file(0)))?;
         }
-        self.file = self.disk.open(&self.options.file(0), Open::Create)?;
-        self.length = 0;
         Ok(())
     }
 

@@ -180,6 +180,106 @@ fn what_does_not_fit_the_queue_is_counted_in_the_log() {
     assert_eq!(events.len() - 1 + count, sent + 1);
 }
 
+fn lost_counts(events: &[Event]) -> Vec<&str> {
+    events.iter().filter(|event| event.event == EventName::EventsLost).map(|event| &*event.lost).collect()
+}
+
+#[test]
+fn what_a_full_disk_refuses_is_counted_when_there_is_space_again() {
+    let disk = PowerCutDisk::new();
+    let log = LogWriter::start(options(1 << 20, 2), &memory_ports(disk.clone(), TestClock::new(), 1)).unwrap();
+    let record = |n| {
+        log.record(event(n));
+        log.flush();
+    };
+    record(0);
+    disk.set_full(true);
+    (1..4).for_each(record);
+    disk.set_full(false);
+    (4..6).for_each(record);
+    let mut found = Events::open(disk.clone(), Path::new("/logs")).unwrap();
+    let events: Vec<Event> = found.by_ref().map(Result::unwrap).collect();
+    assert_eq!(found.unreadable(), 0);
+    assert_eq!(lost_counts(&events), ["3 events"]);
+    let keys: Vec<_> = events.iter().filter_map(|event| event.session.as_ref()).map(SessionKey::as_str).collect();
+    assert_eq!(keys, ["api:0", "api:4", "api:5"]);
+}
+
+#[test]
+fn a_rotation_without_space_keeps_the_older_files() {
+    let disk = PowerCutDisk::new();
+    let log = LogWriter::start(options(2_000, 3), &memory_ports(disk.clone(), TestClock::new(), 1)).unwrap();
+    let record = |n| {
+        log.record(event(n));
+        log.flush();
+    };
+    (0..15).for_each(record);
+    let before = read(&disk, &Filter::default()).len();
+    disk.set_full(true);
+    (15..30).for_each(record);
+    disk.set_full(false);
+    record(30);
+    let events = read(&disk, &Filter::default());
+    assert_eq!(lost_counts(&events), ["15 events"]);
+    assert!(events.len() > before / 2, "{} of {before}", events.len());
+}
+
+/// A file that takes only so many more bytes, as on a disk that becomes full.
+struct Short(Box<dyn DiskFile>, Arc<Mutex<usize>>);
+
+impl DiskFile for Short {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(into, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let room = *self.1.lock().unwrap();
+        self.0.write_at(&bytes[..room.min(bytes.len())], offset)?;
+        if room < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.0.set_length(length)
+    }
+    fn length(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+#[test]
+fn of_a_write_that_breaks_off_the_whole_lines_stay() {
+    let disk = PowerCutDisk::new();
+    disk.create_dir_all(Path::new("/logs")).unwrap();
+    let mut batch = Batch::default();
+    for n in 0..3 {
+        batch.push(&event(n), 1);
+    }
+    let (second, end) = (batch.lines[1].0, batch.bytes.len());
+    for (room, kept, missing) in
+        [(0, 0, 3), (1, 0, 3), (second - 1, batch.lines[0].0, 2), (second, second, 1), (end - 1, second, 1)]
+    {
+        let path = Path::new("/logs/supervision.jsonl");
+        let inner = disk.open(path, Open::Create).unwrap();
+        inner.set_length(0).unwrap();
+        let space = Arc::new(Mutex::new(room));
+        let mut file = LogFile {
+            options: options(1 << 20, 2),
+            disk: disk.clone(),
+            file: Box::new(Short(inner, Arc::clone(&space))),
+            length: 0,
+            torn: false,
+        };
+        let Err(failed) = file.append(&batch.bytes) else { panic!("there was room for {room} only") };
+        assert_eq!((failed.kept, batch.missing_after(failed.kept)), (kept, missing), "room for {room}");
+        *space.lock().unwrap() = end;
+        file.append(&batch.bytes).unwrap_or_else(|failed| panic!("{}", failed.error));
+        let mut found = Events::open(disk.clone(), Path::new("/logs")).unwrap();
+        assert_eq!(found.by_ref().map(Result::unwrap).count() as u64, 6 - missing, "room for {room}");
+        assert_eq!(found.unreadable(), 0, "room for {room}");
+    }
+}
+
 #[test]
 fn globs_match_paths() {
     let table = [
