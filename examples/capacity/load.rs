@@ -108,7 +108,7 @@ pub async fn by_hand(run: &Run) -> anyhow::Result<Measured> {
 
 async fn exchange(stream: &mut TcpStream, body: &[u8], buffer: &mut [u8]) -> std::io::Result<()> {
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), body].concat()).await?;

@@ -58,7 +58,7 @@ pub(crate) fn is_loopback_name(name: &str) -> bool {
         || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether a WebSocket from a page of this origin is let in: same host and port on this machine, or listed.
+/// Whether a page of this origin is let in: same host and port on this machine, or listed.
 pub(crate) fn origin_is_allowed(headers: &HeaderMap, allowed: &[String]) -> bool {
     let Some(origin) = headers.get(axum::http::header::ORIGIN) else { return true };
     let Ok(origin) = origin.to_str() else { return false };

@@ -1,5 +1,6 @@
 //! The listening side of every HTTP door: accept, bound, time out, end in order.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,10 +8,11 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Response;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,7 +25,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Bounds of one door.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Connections at once; more wait in the kernel.
+    /// Connections at once; more are told so and closed.
     pub(crate) connections: usize,
     /// How long a client may take to send the head of a request, and may idle between two.
     pub(crate) head: Duration,
@@ -31,33 +33,55 @@ pub(crate) struct Limits {
     pub(crate) drain: Duration,
 }
 
+/// What a connection over the limit is sent.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 93\r\n\
+    retry-after: 5\r\nconnection: close\r\n\r\n\
+    {\"error\":{\"message\":\"too many connections\",\"type\":\"server_error\",\"param\":null,\"code\":\"busy\"}}";
+
+/// One connection's part of [`Limits::connections`]. Every request has it as an extension: a handler that upgrades keeps
+/// it for as long as it keeps the socket.
+pub(crate) type Place = Arc<OwnedSemaphorePermit>;
+
 /// Serves until `shutdown`, then until the running responses are done, at most [`Limits::drain`] longer.
-pub(crate) async fn serve(listener: TcpListener, app: Router, limits: Limits, shutdown: CancellationToken) {
+/// `refused` hears of each connection over the limit.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    app: Router,
+    limits: Limits,
+    shutdown: CancellationToken,
+    refused: impl Fn(),
+) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let tracker = TaskTracker::new();
     let cut = CancellationToken::new();
+    let mut failing = false;
     loop {
-        let place = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
-            Ok(place) = Arc::clone(&places).acquire_owned() => place,
-        };
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
-        match accepted {
-            Ok((socket, _)) => {
-                let connection = connection(socket, app.clone(), limits, shutdown.clone(), cut.clone());
-                tracker.spawn(async move {
-                    connection.await;
-                    drop(place);
-                });
-            }
+        let socket = match accepted {
+            Ok((socket, _)) => socket,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "connections cannot be accepted");
+                }
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => break,
+                    () = tokio::time::sleep(ACCEPT_PAUSE) => continue,
+                }
+            }
+        };
+        failing = false;
+        match Arc::clone(&places).try_acquire_owned() {
+            Ok(place) => {
+                tracker.spawn(connection(socket, app.clone(), limits, Arc::new(place), shutdown.clone(), cut.clone()));
+            }
+            Err(_) => {
+                refused();
+                turn_away(socket);
             }
         }
     }
@@ -69,10 +93,19 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, limits: Limits, sh
     }
 }
 
+/// Says that there is no place and closes, without waiting for the client: it may be there to hold on to the socket.
+fn turn_away(socket: TcpStream) {
+    let sent = socket.into_std().and_then(|mut socket| socket.write_all(FULL));
+    if let Err(error) = sent {
+        tracing::debug!(%error, "a connection over the limit was closed without a word");
+    }
+}
+
 async fn connection(
     socket: TcpStream,
     app: Router,
     limits: Limits,
+    place: Place,
     shutdown: CancellationToken,
     cut: CancellationToken,
 ) {
@@ -80,11 +113,16 @@ async fn connection(
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "nodelay refused");
     }
+    let app = TowerToHyperService::new(app);
+    let service = service_fn(move |mut request| {
+        request.extensions_mut().insert(Arc::clone(&place));
+        app.call(request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(socket), TowerToHyperService::new(app))
+        .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();
     let mut served = std::pin::pin!(served);
     let ended = tokio::select! {
@@ -116,4 +154,18 @@ pub(crate) fn json(status: u16, body: impl Into<Body>) -> Response<Body> {
 /// Seconds for `Retry-After`, rounded up.
 pub(crate) fn retry_after_seconds(ms: u64) -> axum::http::HeaderValue {
     axum::http::HeaderValue::from(ms.div_ceil(1000).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_a_connection_over_the_limit_is_whole() {
+        let text = std::str::from_utf8(FULL).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.lines().any(|line| line == format!("content-length: {}", body.len())), "{}", body.len());
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"], "busy");
+    }
 }

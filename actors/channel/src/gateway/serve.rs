@@ -41,7 +41,7 @@ pub(super) struct Gateway {
 pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, shutdown: CancellationToken) {
     let limits = Limits { connections: config.connections_max, head: HEAD_MAX, drain: config.drain };
     let registry = Mutex::new(doors.metrics.registry());
-    let begun = doors.ports.clock.mono();
+    let (begun, counted) = (doors.ports.clock.mono(), doors.clone());
     let gateway = Arc::new(Gateway { doors, config, stopping: shutdown.clone(), begun, registry });
     let admin = Router::new()
         .route("/status", get(admin::status))
@@ -66,7 +66,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .fallback(async || admin::error(404, "not_found", "there is nothing here"))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(gateway);
-    http::serve(listener, app, limits, shutdown).await;
+    http::serve(listener, app, limits, shutdown, || counted.rejected(Door::Admin, "busy")).await;
 }
 
 /// Lets in who has the token and means this machine.

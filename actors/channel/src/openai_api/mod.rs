@@ -8,6 +8,9 @@
 //! With an `Idempotency-Key` a request belongs to its key, not to its connection: a repeat waits for and returns the
 //! first one's outcome, also after a restart. Without one, a client that goes away cancels its turn.
 //!
+//! Requests are JSON and say so. Without a key none is taken from a page in a browser: its `Origin` must be this very
+//! address, and the `Host` a name of this machine.
+//!
 //! [`request`] reads, [`response`] and [`follow`] write, all pure; [`serve`] is the shell.
 
 pub(crate) mod chat;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Request, Response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::response::{ApiError, models};
 use super::{ApiConfig, chat};
-use crate::auth::bearer;
+use crate::auth::{bearer, host_is_local, origin_is_allowed};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits, json};
 use crate::outcome::Refusal;
@@ -24,13 +25,18 @@ const HEAD_MAX: Duration = Duration::from_secs(60);
 struct Api {
     doors: Doors,
     config: ApiConfig,
+    /// Whether only this machine reaches the listener.
+    local: bool,
     stopping: CancellationToken,
 }
 
 /// Serves until `shutdown`, then until the running answers are given, at most [`ApiConfig::drain`] longer.
 pub async fn serve(listener: TcpListener, doors: Doors, config: ApiConfig, shutdown: CancellationToken) {
     let limits = Limits { connections: config.connections_max, head: HEAD_MAX, drain: config.drain };
-    let api = Arc::new(Api { doors, config, stopping: shutdown.clone() });
+    let counted = doors.clone();
+    // A listener whose address is unknown is taken for one that only this machine reaches, which is the stricter rule.
+    let local = listener.local_addr().map_or(true, |address| address.ip().is_loopback());
+    let api = Arc::new(Api { doors, config, local, stopping: shutdown.clone() });
     let app = Router::new()
         .route("/health", get(async || json(200, r#"{"status":"ok"}"#)))
         .route("/v1/models", get(list_models))
@@ -40,12 +46,22 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: ApiConfig, shutd
         })
         .fallback(async || ApiError::request(404, "not_found", "there is nothing here").response())
         .with_state(api);
-    http::serve(listener, app, limits, shutdown).await;
+    http::serve(listener, app, limits, shutdown, || counted.rejected(Door::Api, "busy")).await;
 }
 
 impl Api {
+    /// A key opens the door to whoever shows it. Without one anybody on this machine may come in, but no page that a
+    /// browser on it shows: neither by name (`Origin`) nor by a name made to point here (`Host`).
     fn authorize(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        let Some(key) = &self.config.api_key else { return Ok(()) };
+        let Some(key) = &self.config.api_key else {
+            if !origin_is_allowed(headers, &[]) {
+                return Err(forbidden("pages of this origin may not use the API without a key: set api.apiKey"));
+            }
+            if self.local && !host_is_local(headers, &[]) {
+                return Err(forbidden("this host name is not served without a key: set api.apiKey, or use 127.0.0.1"));
+            }
+            return Ok(());
+        };
         if bearer(headers).is_some_and(|given| key.is(given)) {
             return Ok(());
         }
@@ -64,6 +80,17 @@ impl Api {
     }
 }
 
+fn forbidden(message: &'static str) -> ApiError {
+    ApiError { kind: "permission_error", ..ApiError::request(403, "forbidden", message) }
+}
+
+/// Other kinds are what a browser sends anywhere without asking first.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/json")
+}
+
 async fn list_models(State(api): State<Arc<Api>>, headers: HeaderMap) -> Response<Body> {
     match api.authorize(&headers) {
         Ok(()) => json(200, models(&api.config.model, 0)),
@@ -80,8 +107,36 @@ async fn complete(State(api): State<Arc<Api>>, request: Request<Body>) -> Respon
         api.doors.rejected(Door::Api, Refusal::Draining.metric());
         return api.refuse(&Refusal::Draining.into());
     }
+    if !is_json(&parts.headers) {
+        let message = "the request must be JSON, and say so: Content-Type: application/json";
+        return api.refuse(&ApiError::request(415, "unsupported_media_type", message));
+    }
     match chat::complete(&api.doors, &api.config, &parts.headers, body).await {
         Ok(response) => response,
         Err(error) => api.refuse(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_json_is_json() {
+        for (kind, ok) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("text/plain", false),
+            ("text/plain; application/json", false),
+            ("application/jsonp", false),
+            ("multipart/form-data; boundary=x", false),
+            ("", false),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+            assert_eq!(is_json(&headers), ok, "{kind}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
     }
 }

@@ -8,13 +8,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{WebSocket, WebSocketUpgrade};
-use axum::extract::{Query, State};
+use axum::extract::{Extension, Query, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, Response};
 use axum::routing::get;
 use futures::StreamExt;
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -24,7 +23,7 @@ use super::tokens::Tokens;
 use super::writer::Writer;
 use crate::auth::{bearer, origin_is_allowed};
 use crate::doors::{Door, Doors, PhaseWord};
-use crate::http::{self, Limits, json, retry_after_seconds};
+use crate::http::{self, Limits, Place, json, retry_after_seconds};
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Outlet};
 
 /// Longest client id; the rest is cut off.
@@ -43,7 +42,6 @@ struct Listening {
     doors: Doors,
     config: WebsocketConfig,
     tokens: Tokens,
-    places: Arc<Semaphore>,
     connections: TaskTracker,
     stopping: CancellationToken,
     cut: CancellationToken,
@@ -55,9 +53,8 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: WebsocketConfig,
     let cut = CancellationToken::new();
     let connections = TaskTracker::new();
     let limits = Limits { connections: config.connections_max, head: HEAD_MAX, drain: config.drain };
-    let drain = config.drain;
+    let (drain, counted) = (config.drain, doors.clone());
     let door = Arc::new(Listening {
-        places: Arc::new(Semaphore::new(config.connections_max)),
         tokens: Tokens::default(),
         connections: connections.clone(),
         stopping: shutdown.clone(),
@@ -70,7 +67,8 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: WebsocketConfig,
         app = app.route(&path_of(&issue.path), get(issue_token));
     }
     let app = app.fallback(async || refusal(404, "not_found", "there is nothing here")).with_state(door);
-    http::serve(listener, app, limits, shutdown).await;
+    let refused = || counted.rejected(Door::WebSocket, "busy");
+    http::serve(listener, app, limits, shutdown, refused).await;
     connections.close();
     if tokio::time::timeout(drain, connections.wait()).await.is_err() {
         cut.cancel();
@@ -86,6 +84,7 @@ fn path_of(path: &str) -> String {
 
 async fn handshake(
     State(door): State<Arc<Listening>>,
+    Extension(place): Extension<Place>,
     Query(query): Query<HashMap<String, String>>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -106,9 +105,6 @@ async fn handshake(
     if door.stopping.is_cancelled() || door.doors.phase.get() == PhaseWord::Draining {
         return retry(door.refuse(503, "draining", "the gateway is stopping"));
     }
-    let Ok(place) = Arc::clone(&door.places).try_acquire_owned() else {
-        return retry(door.refuse(503, "busy", "too many connections"));
-    };
     let max = door.config.max_message_bytes;
     upgrade
         .max_message_size(max)
@@ -121,7 +117,7 @@ async fn handshake(
         })
 }
 
-async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, place: OwnedSemaphorePermit) {
+async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, place: Place) {
     let outlet = Outlet::new(OUTLET_BYTES_MAX);
     let gone = CancellationToken::new();
     let (sink, stream) = socket.split();

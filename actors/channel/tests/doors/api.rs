@@ -186,6 +186,7 @@ async fn wrong_requests_get_an_error_object() {
     let config = ApiConfig { api_key: Secret::new("sesame"), body_bytes_max: 2000, ..ApiConfig::new("m") };
     let (_world, address, _) = open(config).await;
     let key = "authorization: Bearer sesame\r\n";
+    let json_key = format!("{key}content-type: application/json\r\n");
     let long = ask(&"x".repeat(3000), json!({}));
     let image = ask("", json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}));
     for (method, path, headers, body, status, code) in [
@@ -194,7 +195,8 @@ async fn wrong_requests_get_an_error_object() {
         ("GET", "/v1/models", "", Vec::new(), 401, "invalid_api_key"),
         ("POST", CHAT, key, b"{\"messages\"".to_vec(), 400, "invalid_json"),
         ("POST", CHAT, key, b"\xff\xfe".to_vec(), 400, "invalid_json"),
-        ("POST", CHAT, key, Vec::new(), 400, "invalid_json"),
+        ("POST", CHAT, &json_key, Vec::new(), 400, "invalid_json"),
+        ("POST", CHAT, key, Vec::new(), 415, "unsupported_media_type"),
         ("POST", CHAT, key, ask("hi", json!({"model": "other"})), 404, "model_not_found"),
         ("POST", CHAT, key, ask("hi", json!({"stream": 1})), 400, "invalid_type"),
         ("POST", CHAT, key, image, 400, "missing_required_parameter"),
@@ -238,4 +240,52 @@ async fn turns_that_are_kept_for_the_next_start_are_not_waited_for() {
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("5")));
     assert_eq!(chunks(&receive(streamed).await.body).last().unwrap()["error"]["code"], "draining");
     with_deadline("end of serving", serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_key_pages_in_a_browser_are_refused() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    let body = ask("hi", json!({}));
+    for (headers, status, code) in [
+        ("origin: http://evil.example\r\n", 403, "forbidden"),
+        ("origin: null\r\ncontent-type: text/plain\r\n", 403, "forbidden"),
+        ("origin: http://localhost:3000\r\nhost: localhost:8900\r\n", 403, "forbidden"),
+        ("origin: http://evil.example\r\nhost: evil.example\r\n", 403, "forbidden"),
+        ("host: evil.example\r\n", 403, "forbidden"),
+        ("host: 127.0.0.1.evil.example:8900\r\n", 403, "forbidden"),
+        ("content-type: text/plain\r\n", 415, "unsupported_media_type"),
+        ("content-type: application/x-www-form-urlencoded\r\n", 415, "unsupported_media_type"),
+    ] {
+        let reply = post(address, CHAT, headers, &body).await;
+        assert_eq!((reply.status, &reply.json()["error"]["code"]), (status, &code.into()), "{headers}");
+        assert!(reply.json()["error"]["message"].is_string());
+    }
+    assert_eq!(get(address, "/v1/models", "host: evil.example\r\n").await.status, 403);
+    for headers in ["host: 127.0.0.1:8900\r\n", "origin: http://localhost:8900\r\nhost: localhost:8900\r\n"] {
+        let socket = send(address, "POST", CHAT, headers, &body).await;
+        let message = world.message().await;
+        world.play(&message.key, message.turn).answer("Hello");
+        assert_eq!(receive(socket).await.status, 200, "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_lets_in_from_anywhere() {
+    let config = ApiConfig { api_key: Secret::new("sesame"), ..ApiConfig::new("m") };
+    let (_world, address, _) = open(config).await;
+    let page = "origin: https://app.example\r\nhost: box.lan\r\n";
+    assert_eq!(get(address, "/v1/models", page).await.status, 401);
+    assert_eq!(get(address, "/v1/models", &format!("{page}authorization: Bearer sesame\r\n")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_over_the_limit_is_told_so_at_once() {
+    let config = ApiConfig { connections_max: 1, ..ApiConfig::new("m") };
+    let (world, address, _) = open(config).await;
+    let first = send(address, "POST", CHAT, "", &ask("hi", json!({}))).await;
+    let message = world.message().await;
+    let reply = get(address, "/health", "").await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (503, &"busy".into()));
+    world.play(&message.key, message.turn).answer("Hello");
+    assert_eq!(receive(first).await.status, 200);
 }

@@ -54,9 +54,14 @@ fn unchunk(mut bytes: &[u8]) -> Vec<u8> {
 pub async fn send(to: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
     let mut socket = TcpStream::connect(to).await.unwrap();
     let host = if headers.contains("host:") { "" } else { "host: localhost\r\n" };
+    let kind = match headers.contains("content-type:") || body.is_empty() {
+        true => "",
+        false => "content-type: application/json\r\n",
+    };
     let length = body.len();
-    let head =
-        format!("{method} {path} HTTP/1.1\r\n{host}{headers}content-length: {length}\r\nconnection: close\r\n\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\n{host}{kind}{headers}content-length: {length}\r\nconnection: close\r\n\r\n"
+    );
     socket.write_all(head.as_bytes()).await.unwrap();
     // A server that refuses the head may close before the body is through.
     let _ = socket.write_all(body).await;

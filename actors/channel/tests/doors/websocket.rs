@@ -371,6 +371,19 @@ async fn at_the_end_running_turns_are_told_to_their_clients() {
 }
 
 #[tokio::test]
+async fn an_open_socket_keeps_its_place() {
+    let (world, address, serving) = open(WebsocketConfig { connections_max: 1, ..WebsocketConfig::default() }).await;
+    let mut client = Client::connect(address).await;
+    let reply = client::get(address, "/", "").await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (503, &"busy".into()));
+    client.say("c", "hi", "m1").await;
+    assert_eq!(client.event().await["event"], "accepted");
+    world.hub.close();
+    world.shutdown.cancel();
+    with_deadline("end of serving", serving).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_silent_peer_is_dropped() {
     let (ping_interval, ping_timeout) = (Duration::from_millis(30), Duration::from_millis(30));
     let config = WebsocketConfig { ping_interval, ping_timeout, ..WebsocketConfig::default() };
