@@ -10,12 +10,8 @@ use provider::{Backend, Limits, Server, Settings};
 use supervision::RestartPolicy;
 use tools::{ExecConfig, SandboxChoice, ToolsConfig};
 
+use super::limits::Shares;
 use crate::config::{Config, Durability, Loaded, ProviderChoice, Sandbox, Secret};
-
-/// Connections of one door at once; each needs a file handle.
-const CONNECTIONS_MAX: usize = 10_000;
-/// Model calls over HTTP at once; each needs a file handle.
-const REMOTE_CALLS_MAX: usize = 5_000;
 
 /// Who answers, with the names that the transcript keeps.
 pub struct Model {
@@ -56,7 +52,7 @@ pub fn model(
                 model: chosen.model.as_str().into(),
                 settings: Settings {
                     backend: Backend::OpenAi(server),
-                    concurrent_max: running.min(REMOTE_CALLS_MAX),
+                    concurrent_max: running.min(Shares::in_force().remote_calls),
                     limits: Limits::default(),
                 },
             }
@@ -144,7 +140,7 @@ pub fn websocket(config: &Config) -> WebsocketConfig {
         max_message_bytes: door.max_message_bytes,
         ping_interval: Duration::from_secs_f64(door.ping_interval_s),
         ping_timeout: Duration::from_secs_f64(door.ping_timeout_s),
-        connections_max: CONNECTIONS_MAX,
+        connections_max: Shares::in_force().websocket,
         drain: Duration::from_secs(config.runtime.drain_seconds),
     }
 }
@@ -154,7 +150,7 @@ pub fn api(config: &Config, model: &Arc<str>) -> ApiConfig {
     ApiConfig {
         api_key: door_secret(config.api.api_key.as_ref()),
         timeout: Duration::from_secs_f64(config.api.timeout),
-        connections_max: CONNECTIONS_MAX,
+        connections_max: Shares::in_force().api,
         drain: Duration::from_secs(config.runtime.drain_seconds),
         ..ApiConfig::new(model.clone())
     }
@@ -172,7 +168,7 @@ pub fn gateway(
         admin_token: channel::Secret::new(token),
         hosts: vec![config.gateway.host.clone()],
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        connections_max: CONNECTIONS_MAX,
+        connections_max: Shares::in_force().gateway,
         drain: Duration::from_secs(config.runtime.drain_seconds),
         transcripts,
         log_reader,

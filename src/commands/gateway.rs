@@ -6,7 +6,8 @@ use crate::exit::{Exit, ExitCode};
 
 /// Serves until stopped.
 pub async fn run(loaded: Loaded) -> anyhow::Result<()> {
-    crate::app::limits::raise_file_limit();
+    let files = crate::app::limits::raise_file_limit();
+    tracing::info!(files, "file limit");
     let mut app = App::start(Options::gateway(loaded)).await?;
     for line in app.serve().await? {
         super::print(&line)?;
