@@ -10,6 +10,9 @@ use supervision::ports::{Disk, DiskFile, Open};
 
 use crate::repair::{Cut, decide, text_of};
 
+/// Copies of damaged bytes that one moment can have.
+const COPIES_MAX: u64 = 1000;
+
 /// Tells a file from a changed one.
 pub type Stamp = (u64, u64, i128, i128);
 
@@ -25,12 +28,14 @@ pub struct Spare {
 /// How a file stands after a write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Standing {
-    /// Its length.
+    /// Its length up to the end of its last whole line.
     pub length: u64,
     /// Its identity; `None` when there is no file.
     pub stamp: Option<Stamp>,
     /// What was found that did not belong there.
     pub found: Option<Found>,
+    /// Lines that were written before are gone: the journal has to be asked for them, nothing was written.
+    pub behind: bool,
 }
 
 /// What was found in a file that its writer did not put there.
@@ -38,14 +43,31 @@ pub struct Standing {
 pub struct Found {
     /// Complete lines of somebody else; they stay.
     pub foreign_lines: usize,
+    /// How long the file was, and how long it was found, when what was known of it no longer holds.
+    pub changed: Option<(u64, u64)>,
     /// What could not be kept in the file.
     pub lost: Option<String>,
 }
 
-/// Appends lines to a file that is `at` bytes long as far as we know; repairs it if it is not.
-pub fn append(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare) -> io::Result<Standing> {
+/// What is known of a file before a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// How far it has what it should, up to the end of a line.
+    pub length: u64,
+    /// Whether the lines that are to be written are all that the journal has from there on.
+    pub rest_is_all: bool,
+}
+
+/// Appends lines to a file as far as it is known; repairs it if it has changed. A file that has lost lines which may
+/// be in the journal is left alone, unless `lines` are all of those.
+pub fn append(disk: &dyn Disk, path: &Path, known: Known, lines: &[Line], spare: &Spare) -> io::Result<Standing> {
+    let at = known.length;
     let file = create(disk, path)?;
     let length = file.length()?;
+    if !line_ends_at(&*file, at)? && !known.rest_is_all {
+        let found = Some(Found { changed: Some((at, length)), ..Found::default() });
+        return Ok(Standing { length: at, stamp: None, found, behind: true });
+    }
     if length == at {
         let bytes = text_of(lines);
         file.write_at(&bytes, at)?;
@@ -56,42 +78,64 @@ pub fn append(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spa
 }
 
 /// Brings the file up to the journal's lines: `at` bytes are known to be good, `lines` follow. Returns its bytes too.
+/// A file that nothing is known of was brought along, and is taken as it is.
 pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare) -> io::Result<(Standing, Vec<u8>)> {
+    if at == 0 && lines.is_empty() {
+        let (bytes, stamp) = whole(disk, path)?;
+        let end = after_last_line(&bytes);
+        let (bytes, standing) = foresee(bytes, stamp, end, lines);
+        return Ok((standing, bytes));
+    }
     let mut bytes = Vec::new();
-    let file = match disk.open(path, Open::Write) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if lines.is_empty() && at == 0 {
-                return Ok((Standing::default(), bytes));
-            }
-            create(disk, path)?
-        }
-        Err(error) => return Err(error),
-    };
+    let file = create(disk, path)?;
     let standing = settle(disk, path, &*file, &mut bytes, at, lines, spare)?;
     Ok((standing, bytes))
 }
 
-/// What [`open`] would give, without writing anything.
+/// What the file will hold once `lines` are written, without writing anything. Unless there are some, the length takes
+/// in complete lines of somebody else. What is no complete line stays for the next write to sort out.
 pub fn peek(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Result<(Vec<u8>, Standing)> {
-    let (mut bytes, standing) = read(disk, path, &[])?;
-    let base = usize::try_from(at).ok().filter(|base| *base <= bytes.len()).unwrap_or(0);
-    let repair = decide(bytes.get(base..).unwrap_or(&[]), lines);
-    bytes.truncate(base + repair.keep);
-    bytes.extend(text_of(lines.get(repair.have..).unwrap_or(&[])));
-    Ok((bytes, standing))
+    let (bytes, stamp) = whole(disk, path)?;
+    Ok(foresee(bytes, stamp, at, lines))
 }
 
-/// The whole file, followed by `pending`, with its identity before it was read.
-pub fn read(disk: &dyn Disk, path: &Path, pending: &[Line]) -> io::Result<(Vec<u8>, Standing)> {
-    let (mut bytes, stamp) = match disk.stat(path) {
-        Ok(stat) => (disk.read(path)?, Some(stat.stamp)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
-        Err(error) => return Err(error),
-    };
-    let length = bytes.len() as u64;
-    bytes.extend(text_of(pending));
-    Ok((bytes, Standing { length, stamp, found: None }))
+fn foresee(mut bytes: Vec<u8>, stamp: Option<Stamp>, at: u64, lines: &[Line]) -> (Vec<u8>, Standing) {
+    let had = bytes.len() as u64;
+    let base = base_of(&bytes, at);
+    let behind = base.is_none();
+    let base = base.unwrap_or(0);
+    let repair = decide(bytes.get(base..).unwrap_or(&[]), lines);
+    bytes.truncate(base + repair.keep);
+    let length = if lines.is_empty() { after_last_line(&bytes) } else { at };
+    if repair.unended {
+        bytes.push(b'\n');
+    }
+    bytes.extend(text_of(lines.get(repair.have..).unwrap_or(&[])));
+    let found = behind.then(|| Found { changed: Some((at, had)), ..Found::default() });
+    (bytes, Standing { length, stamp, found, behind })
+}
+
+fn whole(disk: &dyn Disk, path: &Path) -> io::Result<(Vec<u8>, Option<Stamp>)> {
+    // The identity is taken first: a change in between is seen the next time.
+    match stamp(disk, path)? {
+        Some(stamp) => Ok((disk.read(path)?, Some(stamp))),
+        None => Ok((Vec::new(), None)),
+    }
+}
+
+/// `at`, if a line ends there; `None` if that part of the file is not what it was.
+fn base_of(bytes: &[u8], at: u64) -> Option<usize> {
+    let at = usize::try_from(at).ok()?;
+    (at == 0 || bytes.get(at - 1) == Some(&b'\n')).then_some(at)
+}
+
+fn line_ends_at(file: &dyn DiskFile, at: u64) -> io::Result<bool> {
+    let mut last = [0];
+    Ok(at == 0 || (file.read_at(&mut last, at - 1)? == 1 && last == *b"\n"))
+}
+
+fn after_last_line(bytes: &[u8]) -> u64 {
+    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end as u64 + 1)
 }
 
 /// The identity of a file; `None` when there is none.
@@ -139,26 +183,25 @@ fn settle(
     let got = file.read_at(bytes, 0)?;
     bytes.truncate(got);
     // A file that lost bytes which were on the device is compared from its start: our lines are found wherever they are.
-    let base = usize::try_from(at).ok().filter(|base| *base <= bytes.len()).unwrap_or(0);
-    let short = (base as u64) < at;
-    let repair = decide(bytes.get(base..).unwrap_or(&[]), lines);
-    let keep = base + repair.keep;
+    let base = base_of(bytes, at);
+    let repair = decide(bytes.get(base.unwrap_or(0)..).unwrap_or(&[]), lines);
+    let keep = base.unwrap_or(0) + repair.keep;
     // A file of which the journal knows nothing was brought along; that is no change.
-    let known = at > 0 && !short;
-    let mut found = Found { foreign_lines: if known { repair.foreign } else { 0 }, lost: None };
-    if short {
-        found.lost = Some(format!("the transcript had {at} bytes and was found with {length}"));
+    let known = at > 0 && base.is_some();
+    let mut found = Found { foreign_lines: if known { repair.foreign } else { 0 }, ..Found::default() };
+    let mut lost = Vec::new();
+    if base.is_none() {
+        found.changed = Some((at, length));
+        lost.push(format!("of the transcript's first {at} bytes, which the journal no longer has, some are gone"));
     }
     if repair.cut == Cut::Damaged {
         let rest = bytes.get(keep..).unwrap_or(&[]);
-        let copy = damaged_path(path, spare.now_ms);
-        let kept = disk.open(&copy, Open::Create)?;
-        kept.set_length(0)?;
-        kept.write_at(rest, 0)?;
-        kept.sync_data()?;
-        found.lost = Some(format!("{} bytes of the transcript that nobody can read were moved aside", rest.len()));
+        move_aside(disk, path, rest, spare.now_ms)?;
+        lost.push(format!("{} bytes of the transcript that nobody can read were moved aside", rest.len()));
     }
-    let mut added = text_of(lines.get(repair.have..).unwrap_or(&[]));
+    found.lost = (!lost.is_empty()).then(|| lost.join("; "));
+    let mut added = if repair.unended { b"\n".to_vec() } else { Vec::new() };
+    added.extend(text_of(lines.get(repair.have..).unwrap_or(&[])));
     if let Some(last) = lines.last()
         && repair.needs_leaf
     {
@@ -174,12 +217,28 @@ fn settle(
         file.write_at(&added, keep as u64)?;
         bytes.append(&mut added);
     }
-    let noteworthy = found.foreign_lines > 0 || found.lost.is_some();
+    let noteworthy = found != Found::default();
     standing(disk, path, bytes.len() as u64, noteworthy.then_some(found))
 }
 
+/// Keeps bytes that are about to be cut off, in a new file that is on the device when this returns.
+fn move_aside(disk: &dyn Disk, path: &Path, bytes: &[u8], now_ms: u64) -> io::Result<()> {
+    for number in now_ms..now_ms + COPIES_MAX {
+        match disk.open(&damaged_path(path, number), Open::CreateNew) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            Ok(copy) => {
+                copy.write_at(bytes, 0)?;
+                copy.sync_data()?;
+                return disk.sync_dir(path.parent().unwrap_or(Path::new(".")));
+            }
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
 fn standing(disk: &dyn Disk, path: &Path, length: u64, found: Option<Found>) -> io::Result<Standing> {
-    Ok(Standing { length, stamp: stamp(disk, path)?, found })
+    Ok(Standing { length, stamp: stamp(disk, path)?, found, behind: false })
 }
 
 fn damaged_path(path: &Path, now_ms: u64) -> PathBuf {
@@ -198,6 +257,10 @@ mod tests {
 
     fn line(id: &str) -> Line {
         Line { id: id.into(), text: format!(r#"{{"type":"message","id":"{id}"}}"#).into() }
+    }
+
+    fn known(length: u64) -> Known {
+        Known { length, rest_is_all: false }
     }
 
     fn spare() -> Spare {
@@ -220,8 +283,8 @@ mod tests {
     fn appends_make_the_file_and_its_directory() {
         let disk = PowerCutDisk::new();
         let path = PathBuf::from("/new/dir/a.jsonl");
-        let first = append(&*disk, &path, 0, &[line("a")], &spare()).unwrap();
-        let second = append(&*disk, &path, first.length, &[line("b")], &spare()).unwrap();
+        let first = append(&*disk, &path, known(0), &[line("a")], &spare()).unwrap();
+        let second = append(&*disk, &path, known(first.length), &[line("b")], &spare()).unwrap();
         assert_eq!(second.found, None);
         assert_eq!(disk.read(&path).unwrap(), text_of(&[line("a"), line("b")]));
     }
@@ -234,7 +297,7 @@ mod tests {
         for length in before.len()..=whole.len() {
             let (disk, path) = disk();
             put(&*disk, &path, &whole[..length]);
-            let standing = append(&*disk, &path, before.len() as u64, &lines, &spare()).unwrap();
+            let standing = append(&*disk, &path, known(before.len() as u64), &lines, &spare()).unwrap();
             assert_eq!((standing.length, standing.found), (whole.len() as u64, None));
             assert_eq!(disk.read(&path).unwrap(), whole);
         }
@@ -271,14 +334,63 @@ mod tests {
     }
 
     #[test]
+    fn each_damage_has_its_own_copy() {
+        let (disk, path) = disk();
+        let mut at = 0;
+        for junk in [&b"first"[..], b"second"] {
+            at = append(&*disk, &path, known(at), &[line("a")], &spare()).unwrap().length;
+            disk.open(&path, Open::Write).unwrap().write_at(junk, at).unwrap();
+        }
+        append(&*disk, &path, known(at), &[line("a")], &spare()).unwrap();
+        assert_eq!(disk.read(&path).unwrap(), text_of(&[line("a"), line("a"), line("a")]));
+        for (copy, junk) in [("7", &b"first"[..]), ("8", b"second")] {
+            assert_eq!(disk.read(Path::new(&format!("/s/a.jsonl.damaged-{copy}"))).unwrap(), junk);
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_to_a_file_that_lost_lines_unless_all_of_them_are_at_hand() {
+        let (a, b) = (line("a"), line("b"));
+        let at = text_of(&[a.clone(), b.clone()]).len() as u64;
+        // Cut, emptied, or replaced by something longer.
+        for left in [text_of(std::slice::from_ref(&a)), Vec::new(), vec![b'x'; 500]] {
+            let (disk, path) = disk();
+            put(&*disk, &path, &left);
+            let standing = append(&*disk, &path, known(at), &[line("c")], &spare()).unwrap();
+            assert!(standing.behind);
+            assert_eq!(standing.found.unwrap().changed, Some((at, left.len() as u64)));
+            assert_eq!(disk.read(&path).unwrap(), left);
+            let all = Known { length: at, rest_is_all: true };
+            let standing = append(&*disk, &path, all, &[line("c")], &spare()).unwrap();
+            assert!(!standing.behind && standing.found.unwrap().lost.is_some());
+            let text = String::from_utf8(disk.read(&path).unwrap()).unwrap();
+            assert!(text.contains(&*line("c").text) && text.ends_with('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_brought_along_is_left_as_it_is() {
+        let brought = b"{\"type\":\"session\"}\nno json\n{\"type\":\"custom\"}\n{\"type\":\"cu";
+        let (disk, path) = disk();
+        put(&*disk, &path, brought);
+        let (standing, bytes) = open(&*disk, &path, 0, &[], &spare()).unwrap();
+        let whole_lines = &brought[..brought.len() - 11];
+        assert_eq!((standing.length, standing.found, &*bytes), (whole_lines.len() as u64, None, whole_lines));
+        assert_eq!(disk.read(&path).unwrap(), brought);
+        append(&*disk, &path, known(standing.length), &[line("a")], &spare()).unwrap();
+        assert_eq!(disk.read(&path).unwrap(), [whole_lines, &text_of(&[line("a")])].concat());
+        assert_eq!(disk.read(Path::new("/s/a.jsonl.damaged-7")).unwrap(), b"{\"type\":\"cu");
+    }
+
+    #[test]
     fn foreign_lines_stay_and_a_leaf_row_points_at_ours() {
         let (disk, path) = disk();
         let mut bytes = text_of(&[line("a")]);
         let at = bytes.len() as u64;
         bytes.extend(text_of(&[line("foreign")]));
         put(&*disk, &path, &bytes);
-        let standing = append(&*disk, &path, at, &[line("b")], &spare()).unwrap();
-        assert_eq!(standing.found, Some(Found { foreign_lines: 1, lost: None }));
+        let standing = append(&*disk, &path, known(at), &[line("b")], &spare()).unwrap();
+        assert_eq!(standing.found, Some(Found { foreign_lines: 1, ..Found::default() }));
         let text = String::from_utf8(disk.read(&path).unwrap()).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);
@@ -296,7 +408,7 @@ mod tests {
             let (mut at, mut synced) = (0, 0);
             let written = usize::try_from(seed % 13).unwrap();
             for (number, line) in lines.iter().enumerate().take(written) {
-                at = append(&*disk, &path, at, std::slice::from_ref(line), &spare()).unwrap().length;
+                at = append(&*disk, &path, known(at), std::slice::from_ref(line), &spare()).unwrap().length;
                 if u64::try_from(number).unwrap() == seed % 7 {
                     disk.sync_fs(Path::new("/s")).unwrap();
                     synced = number + 1;

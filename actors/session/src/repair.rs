@@ -5,6 +5,7 @@
 //! | nothing | write the missing lines |
 //! | a start of our next bytes, some of them zeros, or nothing but zeros | truncate there, write on |
 //! | complete lines of somebody else | keep them; ours follow, then a leaf row that points at ours |
+//! | a complete record of somebody else that lacks only its line end | the same, its line is ended first |
 //! | anything else | move it aside, truncate there, write on |
 //!
 //! A line of ours that stands behind foreign ones is recognised, so a repair that was cut short is simply continued.
@@ -27,6 +28,8 @@ pub struct Repair {
     pub cut: Cut,
     /// Complete lines of somebody else among the bytes that stay.
     pub foreign: usize,
+    /// Whether the last line that stays lacks its end, which is to be written first.
+    pub unended: bool,
     /// Whether foreign lines stand before lines of ours that are still to be written.
     pub needs_leaf: bool,
 }
@@ -67,6 +70,11 @@ pub fn decide(tail: &[u8], ours: &[Line]) -> Repair {
             Some(end) if is_record(rest.get(..end).unwrap_or(&[])) => {
                 repair.keep += end + 1;
                 repair.foreign += 1;
+            }
+            None if is_record(rest) => {
+                repair.keep += rest.len();
+                repair.foreign += 1;
+                repair.unended = true;
             }
             Some(_) | None => {
                 repair.cut = Cut::Damaged;
@@ -197,6 +205,17 @@ mod tests {
                 assert_eq!(repaired(&tail, &ours), text_of(&ours));
             }
         }
+    }
+
+    #[test]
+    fn a_record_without_its_line_end_stays_and_is_ended() {
+        let mut tail = foreign();
+        tail.extend(b"{\"type\":\"custom\"}");
+        let repair = decide(&tail, &ours());
+        assert_eq!((repair.keep, repair.foreign, repair.cut), (tail.len(), 2, Cut::Nothing));
+        assert!(repair.unended && repair.needs_leaf);
+        tail.push(b'\n');
+        assert!(!decide(&tail, &ours()).unended);
     }
 
     #[test]

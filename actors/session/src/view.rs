@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use protocol::journal::{Line, ViewMark};
 
-use crate::file::{Stamp, Standing};
+use crate::file::{Known, Stamp, Standing};
 
 /// Lines in memory beyond which turns wait for the file.
 pub const PENDING_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -20,10 +20,10 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The file as far as we know it, and what it lacks.
 #[derive(Debug)]
 pub struct View {
-    /// Length in bytes.
-    pub length: u64,
-    /// Identity after our last write or read.
-    pub stamp: Option<Stamp>,
+    known: Known,
+    stamp: Option<Stamp>,
+    /// Lines that stood in the file are gone from it: only the journal has them.
+    behind: bool,
     last_entry: Option<Arc<str>>,
     pending: Vec<Line>,
     pending_bytes: usize,
@@ -39,7 +39,7 @@ pub struct View {
 #[derive(Debug)]
 pub struct Job {
     /// Where.
-    pub at: u64,
+    pub at: Known,
     /// What.
     pub lines: Vec<Line>,
     /// The last commit among them.
@@ -52,8 +52,9 @@ impl View {
     /// A file that has everything up to commit `through`.
     pub fn new(standing: &Standing, last_entry: Option<Arc<str>>, through: u64) -> Self {
         Self {
-            length: standing.length,
+            known: Known { length: standing.length, rest_is_all: false },
             stamp: standing.stamp,
+            behind: false,
             last_entry,
             pending: Vec::new(),
             pending_bytes: 0,
@@ -62,6 +63,14 @@ impl View {
             failures: 0,
             retry_at: None,
         }
+    }
+
+    /// The file is good for `length` bytes only, and `lines` are all that the journal has from there on: they could not
+    /// be written just now.
+    pub fn owe(&mut self, length: u64, lines: Vec<Line>, now: Duration) {
+        self.known = Known { length, rest_is_all: true };
+        self.push(self.through, lines);
+        self.failed(now);
     }
 
     /// Takes the lines of a durable commit.
@@ -77,16 +86,21 @@ impl View {
 
     /// The next job, if there is something to write, nothing is being written, and no wait holds.
     pub fn next_job(&mut self, now: Duration) -> Option<Job> {
-        if self.pending.is_empty() || self.writing.is_some() || self.retry_at.is_some_and(|at| now < at) {
+        let waits = self.behind || self.writing.is_some() || self.retry_at.is_some_and(|at| now < at);
+        if self.pending.is_empty() || waits {
             return None;
         }
         self.writing = Some(self.pending.len());
-        Some(Job { at: self.length, lines: self.pending.clone(), through: self.through })
+        Some(Job { at: self.known, lines: self.pending.clone(), through: self.through })
     }
 
-    /// A job is done.
+    /// A job is done, unless the file was found to be behind.
     pub fn written(&mut self, standing: &Standing) {
         let count = self.writing.take().unwrap_or(0);
+        if standing.behind {
+            self.behind = true;
+            return;
+        }
         if count == self.pending.len() {
             self.pending_bytes = 0;
             let all = std::mem::take(&mut self.pending);
@@ -97,7 +111,8 @@ impl View {
                 self.last_entry = Some(line.id);
             }
         }
-        self.found(standing);
+        self.known = Known { length: standing.length, rest_is_all: false };
+        self.stamp = standing.stamp;
         self.failures = 0;
         self.retry_at = None;
     }
@@ -110,15 +125,34 @@ impl View {
         self.retry_at = Some(now + wait);
     }
 
-    /// The file was read and stands so.
-    pub fn found(&mut self, standing: &Standing) {
-        self.length = standing.length;
+    /// The file was read, when it was known for `length` bytes, and stands so. What has been written since is newer.
+    pub fn found(&mut self, length: u64, standing: &Standing) {
+        if self.known.length != length || self.writing.is_some() {
+            return;
+        }
+        self.behind |= standing.behind && !self.known.rest_is_all;
+        self.known.length = standing.length;
         self.stamp = standing.stamp;
+    }
+
+    /// How many bytes of the file are known.
+    pub fn length(&self) -> u64 {
+        self.known.length
+    }
+
+    /// Identity after our last write or read.
+    pub fn stamp(&self) -> Option<Stamp> {
+        self.stamp
+    }
+
+    /// Whether lines that stood in the file are gone from it, so that the journal has to be asked for them.
+    pub fn is_behind(&self) -> bool {
+        self.behind
     }
 
     /// The file up to its last line of ours.
     pub fn mark(&self) -> ViewMark {
-        ViewMark { length: self.length, last_entry: self.last_entry.clone() }
+        ViewMark { length: self.known.length, last_entry: self.last_entry.clone() }
     }
 
     /// Lines that the file lacks.
@@ -143,7 +177,7 @@ impl View {
 
     /// Whether a turn may start: the file is complete, or cannot be written and the rest still fits in memory.
     pub fn lets_turns_start(&self) -> bool {
-        self.is_clean() || (self.is_failing() && self.pending_bytes <= PENDING_BYTES_MAX)
+        !self.behind && (self.is_clean() || (self.is_failing() && self.pending_bytes <= PENDING_BYTES_MAX))
     }
 }
 
@@ -166,14 +200,14 @@ mod tests {
         assert!(view.next_job(now).is_none());
         view.push(4, vec![line("a")]);
         let job = view.next_job(now).unwrap();
-        assert_eq!((job.at, job.through, job.lines.len()), (5, 4, 1));
+        assert_eq!((job.at.length, job.through, job.lines.len()), (5, 4, 1));
         view.push(5, vec![line("b"), line("c")]);
         assert!(view.next_job(now).is_none());
         view.written(&standing(15));
         assert!(!view.is_clean());
         assert_eq!(view.mark(), ViewMark { length: 15, last_entry: Some("a".into()) });
         let job = view.next_job(now).unwrap();
-        assert_eq!((job.at, job.through, job.lines.len()), (15, 5, 2));
+        assert_eq!((job.at.length, job.through, job.lines.len()), (15, 5, 2));
         view.written(&standing(35));
         assert_eq!((view.is_clean(), view.lag_bytes()), (true, 0));
     }

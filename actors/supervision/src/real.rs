@@ -51,9 +51,13 @@ impl Disk for RealDisk {
                 options.write(true).create_new(true);
             }
         }
-        let file = options.open(path)?;
+        let not_plain = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let file = options.open(path).map_err(|error| {
+            let links = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+            if links { not_plain("a symbolic link, not a regular file") } else { error }
+        })?;
         if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            return Err(not_plain("not a regular file"));
         }
         Ok(Box::new(RealFile(file)))
     }

@@ -20,9 +20,14 @@ impl Session {
         }
     }
 
-    /// Takes the next step of an exit that was decided.
+    /// Takes the next step of an exit that was decided. A life whose file has lost lines ends here too.
     pub(super) fn leave_if_wanted(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &mut self.state else { return };
+        if live.view.is_behind() {
+            // What the file has lost is asked of the journal before anything is told to be written.
+            self.reload(ctx);
+            return;
+        }
         match live.exit {
             Exit::No => {}
             Exit::Wanted => {

@@ -133,9 +133,7 @@ impl Session {
         let mut view = View::new(&standing, last, through);
         let has_lines = !loaded.lines.is_empty();
         if !complete {
-            view.length = loaded.view.length;
-            view.push(through, loaded.lines);
-            view.failed(now.mono);
+            view.owe(loaded.view.length, loaded.lines, now.mono);
             self.shared.metrics.view_lag_bytes.inc_by(view.lag_bytes() as i64);
         }
         let ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &transcript);
@@ -176,7 +174,9 @@ impl Session {
 
     /// Tells the checkpointer how far the file is.
     pub(super) fn tell_written(&self, commit: u64) {
-        if let Life::Live(live) = &self.state {
+        if let Life::Live(live) = &self.state
+            && !live.view.is_behind()
+        {
             self.shared.journal.view_written(ViewWritten {
                 key: self.lease.key().clone(),
                 session: live.ledger.session,
@@ -191,7 +191,10 @@ impl Session {
         let Some(found) = found else { return };
         let mut event = self.event(EventName::ViewRepaired, None);
         event.cause = cause;
-        event.reason = Some(format!("{} lines of somebody else", found.foreign_lines));
+        event.reason = Some(match found.changed {
+            Some((had, has)) => format!("somebody else changed the transcript: {had} bytes were written, it has {has}"),
+            None => format!("{} lines of somebody else", found.foreign_lines),
+        });
         if let Some(lost) = found.lost {
             event.lost = lost;
         }
@@ -215,6 +218,8 @@ fn open(
     let at = loaded.view.length;
     let (standing, bytes, complete) = match file::open(disk, path, at, &loaded.lines, spare) {
         Ok((standing, bytes)) => (standing, bytes, true),
+        // A link or a pipe is nobody's transcript.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
         // It cannot be written now: what the journal has stands in for what the file lacks.
         Err(_) => {
             let (bytes, standing) = file::peek(disk, path, at, &loaded.lines)?;

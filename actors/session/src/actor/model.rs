@@ -69,8 +69,8 @@ impl Session {
     fn refresh(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &mut self.state else { return };
         let (life, number) = (self.life, live.ledger.next_commit);
-        let known = live.context.is_some().then_some(live.view.stamp);
-        let pending = live.view.pending().to_vec();
+        let known = live.context.is_some().then_some(live.view.stamp());
+        let (at, pending) = (live.view.length(), live.view.pending().to_vec());
         let shared = Arc::clone(&self.shared);
         let read = self.on_file(move |ports, path| {
             shared.system.refresh(ports);
@@ -79,19 +79,20 @@ impl Session {
             {
                 return Ok(None);
             }
-            let (bytes, standing) = file::read(&*ports.disk, path, &pending)?;
+            let (bytes, standing) = file::peek(&*ports.disk, path, at, &pending)?;
             Ok(Some((read_lines(&bytes), bytes.len() as u64, standing)))
         });
         ctx.spawn(read.into_actor(self).map(move |outcome, session, ctx| {
             if session.life == life {
                 let outcome = outcome.unwrap_or_else(|_| Err(std::io::Error::other("the read panicked")));
-                session.refreshed(outcome, number, ctx);
+                session.refreshed(outcome, (number, at), ctx);
                 session.note();
             }
         }));
     }
 
-    fn refreshed(&mut self, outcome: std::io::Result<Option<Reread>>, number: u64, ctx: &mut Ctx<Self>) {
+    /// Takes what was read when the next commit was `number` and `at` bytes of the file were known.
+    fn refreshed(&mut self, outcome: std::io::Result<Option<Reread>>, (number, at): (u64, u64), ctx: &mut Ctx<Self>) {
         let now = self.now();
         let Life::Live(live) = &mut self.state else { return };
         let Some(call) = live.work.as_mut().and_then(|work| work.call.take()) else { return };
@@ -104,8 +105,13 @@ impl Session {
                 }
             }
             Ok(Some((transcript, bytes, standing))) => {
+                live.view.found(at, &standing);
+                if live.view.is_behind() {
+                    self.report_found(standing.found, None);
+                    self.reload(ctx);
+                    return;
+                }
                 live.ledger.follow(&transcript);
-                live.view.found(&standing);
                 live.context = Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared)));
             }
             Err(error) => {

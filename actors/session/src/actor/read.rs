@@ -25,9 +25,9 @@ impl Session {
         }
         live.readers += 1;
         let life = self.life;
-        let pending = live.view.pending().to_vec();
+        let (at, pending) = (live.view.length(), live.view.pending().to_vec());
         let read = self.on_file(move |ports, path| {
-            let (bytes, _) = file::read(&*ports.disk, path, &pending)?;
+            let (bytes, _) = file::peek(&*ports.disk, path, at, &pending)?;
             std::io::Result::Ok(record(&read_lines(&bytes), turn))
         });
         ctx.spawn(read.into_actor(self).map(move |outcome, session, _| {

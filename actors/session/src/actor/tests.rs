@@ -1,6 +1,7 @@
 //! The session alone, among probes and a journal in memory, with the clock paused.
 
 mod double;
+mod foreign;
 
 use std::path::Path;
 use std::time::Duration;

@@ -65,5 +65,6 @@ fn links_pipes_and_directories_are_no_files() {
             assert!(RealDisk.open(path, how).is_err(), "{how:?} {}", path.display());
         }
     }
+    assert_eq!(RealDisk.open(&link, Open::Create).err().unwrap().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "key");
 }

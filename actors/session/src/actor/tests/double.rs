@@ -32,6 +32,8 @@ pub struct Books {
     pub epoch: u64,
     pub commits: Vec<Commit>,
     pub lines: Vec<Line>,
+    /// How far the file had what `lines` no longer has.
+    pub view: ViewMark,
     pub open: Vec<Arc<Accepted>>,
     pub started: Option<Started>,
     pub tools_started: Vec<ToolCallId>,
@@ -103,7 +105,7 @@ impl Books {
             epoch: Epoch(self.epoch),
             session: SessionId(Uuid::from_u128(77)),
             next_commit: self.next_commit + 1,
-            view: ViewMark::default(),
+            view: self.view.clone(),
             lines: self.lines.clone(),
             inbox: self.open.iter().map(item).collect(),
             cut,
