@@ -177,6 +177,14 @@ pub fn failed_notice(detail: &str) -> String {
     format!("Sorry, the model could not answer: {detail}")
 }
 
+/// Stands in place of an answer of about `bytes`, which is more than one record of the journal holds.
+pub fn too_large_notice(bytes: u64) -> String {
+    let megabytes = bytes.div_ceil(1_000_000);
+    format!(
+        "The answer was too large to be kept ({megabytes} MB), so this turn was ended. Ask for it in smaller parts."
+    )
+}
+
 fn system_with_context(system: &str, body: &TurnBody) -> String {
     let mut out = system.to_owned();
     for message in body.context.iter().filter(|message| message.role == ContextRole::System) {

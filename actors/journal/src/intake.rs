@@ -130,10 +130,7 @@ impl Engine {
                 self.replies.push(Reply::Commit(CommitOutcome::Done, reply));
             }
             Room::Stalled => self.stall(Call::Commit(commit, reply)),
-            Room::TooLarge => {
-                let why = "the commit is larger than a record may be".to_owned();
-                self.replies.push(Reply::Commit(CommitOutcome::Unknown { why }, reply));
-            }
+            Room::TooLarge => self.replies.push(Reply::Commit(CommitOutcome::TooLarge, reply)),
             Room::Failed => drop(reply.send(CommitOutcome::Unknown { why: "the log's disk failed".to_owned() })),
         }
     }

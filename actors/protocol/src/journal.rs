@@ -250,6 +250,8 @@ pub enum CommitOutcome {
     Done,
     /// A newer epoch owns the key.
     Fenced,
+    /// No record can ever hold it: nothing was written, and its number is still due. Something smaller may take its place.
+    TooLarge,
     /// Whether it is on disk cannot be told: reload and look.
     Unknown {
         /// Why.

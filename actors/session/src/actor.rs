@@ -52,6 +52,8 @@ pub struct Session {
     crash: CrashCell,
     file: Arc<File>,
     life: u32,
+    /// Loads by itself since something was last made durable; a crash does not end the count.
+    reloads: u8,
     swept: bool,
     noted: Note,
     state: Life,
@@ -105,6 +107,7 @@ impl Session {
             crash,
             file,
             life: 0,
+            reloads: 0,
             swept: false,
             noted: Note { state: State::Loading, turn: None, inbox: 0 },
             state: Life::Loading(Box::new(loading)),

@@ -15,7 +15,7 @@ use supervision::ports::Ids;
 use crate::turn::{Batch, Record};
 
 /// Where the next line goes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Ledger {
     /// The transcript.
     pub session: SessionId,

@@ -107,4 +107,5 @@ fn notices_say_what_happened_and_where_to_look() {
     assert!(notice.contains("`greenroom logs --why 00000000-0000-0000-0000-000000000001`"));
     assert!(dead_letter_notice(turn(1), 1).contains("it crashed while"));
     assert!(failed_notice("quota used up").ends_with("quota used up"));
+    assert!(too_large_notice(19_999_999).contains("20 MB"));
 }

@@ -4,6 +4,7 @@ use domain::ids::{Attempt, Seq, ToolCallId};
 use protocol::journal::*;
 
 use super::machine::*;
+use crate::Options;
 use crate::call::Call;
 
 fn accepted(seq: u64, position: u32, n: u64, state: AcceptedState) -> Enqueued {
@@ -89,6 +90,23 @@ fn bounds_refuse_and_write_nothing() {
     assert_eq!(machine.ask(Call::Unfinished)[0].quarantined_until_ms, Some(u64::MAX));
     machine.ask(|reply| Call::Unquarantine(key("a"), reply));
     assert_eq!(machine.enqueue(message("a", 3, "m3", b"")), busy(BusyReason::Session));
+}
+
+#[test]
+fn a_commit_that_no_record_can_hold_is_refused_and_a_smaller_one_takes_its_number() {
+    let mut machine = Machine::start(disk(), Options::new(DIR, SESSIONS)).unwrap();
+    machine.enqueue(message("a", 1, "m1", b"x"));
+    let loaded = machine.load(&key("a"));
+    let mut large = commit(&key("a"), loaded.session, loaded.epoch, 1);
+    large.lines = vec![Line { id: "1".into(), text: "x".repeat(20 << 20).into() }];
+    large.ended = vec![(turn(1), TurnEnd::Done)];
+    let before = machine.disk.operations();
+    assert_eq!(machine.commit(large.clone()), CommitOutcome::TooLarge);
+    assert_eq!((machine.disk.operations(), machine.status().open), (before, 1), "nothing was written");
+    let small = Commit { lines: vec![line("1")], ..large };
+    assert_eq!(machine.commit(small), CommitOutcome::Done);
+    assert_eq!(machine.status().done, 1);
+    assert_eq!(machine.kill().load(&key("a")).next_commit, 2);
 }
 
 #[test]

@@ -187,6 +187,7 @@ impl Script {
                     }
                     Ok(CommitOutcome::Unknown { .. }) | Err(_) => left.push((step, answer)),
                     Ok(CommitOutcome::Fenced) => panic!("nobody else owns it"),
+                    Ok(CommitOutcome::TooLarge) => panic!("it is small"),
                 }
             }
             key.flying = left;

@@ -53,6 +53,10 @@ pub(super) struct Submitted {
     pub number: u64,
     pub lines: Vec<Line>,
     pub durable: bool,
+    /// Whether it gets the session on, instead of only beginning a turn again.
+    pub progress: bool,
+    /// Where its lines begin.
+    pub before: Ledger,
 }
 
 /// The work on one attempt of a turn. Dropping it cancels whatever runs.

@@ -16,6 +16,9 @@ use crate::file::{self, Spare};
 use crate::ledger::Setting;
 use crate::turn::{Batch, Effect, Input, Shown, Verdict};
 
+/// How often in a row a session loads again by itself before the supervisor has to pause it.
+const RELOADS_MAX: u8 = 3;
+
 pub(super) const NO_FRONT_END: &str = "the gateway is stopping";
 
 // === impl Session ===
@@ -60,7 +63,7 @@ impl Session {
                 }
                 Effect::Stale => self.stale(),
                 Effect::Reload => {
-                    self.reload(ctx);
+                    self.reload_unsure(ctx);
                     return;
                 }
                 Effect::Archive => self.set_exit(Exit::Closing),
@@ -110,12 +113,15 @@ impl Session {
         let cwd = self.shared.config.workspace.to_string_lossy();
         let said = live.machine.body().map(|(accepted, body, _)| (&**accepted, body));
         let setting = Setting { key: self.lease.key(), cwd: &cwd, said, wall_ms };
+        let before = live.ledger.clone();
         let (commit, entries) = live.ledger.enter(batch, &setting, &*self.shared.ports.ids);
         if let Some(context) = &mut live.context {
             context.push(entries, commit.lines.iter().map(|line| line.text.len() as u64 + 1).sum());
         }
         let (number, life) = (commit.number, self.life);
-        live.submitted.push_back(Submitted { number, lines: commit.lines.clone(), durable: false });
+        let progress = !commit.lines.is_empty() || !commit.ended.is_empty() || commit.closes_session;
+        let lines = commit.lines.clone();
+        live.submitted.push_back(Submitted { number, lines, durable: false, progress, before });
         let outcome = self.shared.journal.commit(commit);
         ctx.spawn(outcome.into_actor(self).map(move |outcome, session, ctx| {
             if session.life == life {
@@ -135,9 +141,13 @@ impl Session {
                 ctx.stop();
                 return;
             }
+            Some(CommitOutcome::TooLarge) => {
+                self.refused(number, ctx);
+                return;
+            }
             Some(CommitOutcome::Unknown { why }) => {
                 tracing::warn!(session = %self.lease.key(), why, "outcome of a commit is unknown; loading again");
-                self.reload(ctx);
+                self.reload_unsure(ctx);
                 return;
             }
             None => {
@@ -154,6 +164,9 @@ impl Session {
         while let Life::Live(live) = &mut self.state
             && let Some(submitted) = live.submitted.pop_front_if(|submitted| submitted.durable)
         {
+            if submitted.progress {
+                self.reloads = 0;
+            }
             let before = live.view.lag_bytes();
             let only_number = submitted.lines.is_empty() && live.view.is_clean();
             live.view.push(submitted.number, submitted.lines);
@@ -163,6 +176,28 @@ impl Session {
             }
             self.step(Input::Committed, ctx);
         }
+    }
+
+    /// The journal will never hold that commit. The machine finds something smaller, unless other commits build on it.
+    fn refused(&mut self, number: u64, ctx: &mut Ctx<Self>) {
+        tracing::warn!(session = %self.lease.key(), "a commit is larger than the journal takes");
+        let Life::Live(live) = &mut self.state else { return };
+        let Some(submitted) = live.submitted.pop_back_if(|submitted| submitted.number == number) else {
+            self.reload_unsure(ctx);
+            return;
+        };
+        live.ledger = submitted.before;
+        // It holds entries that were not kept.
+        live.context = None;
+        let bytes = submitted.lines.iter().map(|line| line.text.len() as u64).sum();
+        self.step(Input::Refused { bytes }, ctx);
+    }
+
+    /// Loads again, but not for ever: where nothing is made durable in between, it counts as a crash.
+    fn reload_unsure(&mut self, ctx: &mut Ctx<Self>) {
+        assert!(self.reloads < RELOADS_MAX, "loaded {RELOADS_MAX} times without getting on");
+        self.reloads += 1;
+        self.reload(ctx);
     }
 
     // --- file ---

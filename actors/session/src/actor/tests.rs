@@ -220,6 +220,68 @@ fn a_message_that_crashes_three_times_is_given_up_and_the_queue_goes_on() {
 }
 
 #[test]
+fn an_answer_that_the_journal_cannot_hold_is_replaced_by_a_notice_once() {
+    run_paused("too large", async {
+        let mut stage = Stage::new();
+        stage.turn("first", "1").await;
+        stage.say("write a book");
+        let call = stage.called().await;
+        stage.journal.books().verdicts = vec![CommitOutcome::TooLarge];
+        stage.complete(&call, answer(&"x".repeat(2_500_000)));
+        let (id, finished) = stage.finished().await;
+        assert_eq!((id, finished.result), (turn(2), TurnResult::Failed));
+        assert!(finished.text.contains("too large to be kept (3 MB)"), "{}", finished.text);
+        // The conversation goes on, and holds nothing of what was refused.
+        stage.say("next");
+        let call = stage.called().await;
+        assert_eq!(texts(&call)[..3], ["first", "1", "write a book"]);
+        assert!(texts(&call).iter().all(|text| text.len() < 1000));
+        stage.complete(&call, answer("2"));
+        assert_eq!(stage.finished().await.1.result, TurnResult::Done);
+        stage.filed(7).await;
+        let file = stage.file();
+        let transcript = domain::transcript::read_lines(file.as_bytes());
+        assert_eq!((transcript.problems_total, transcript.path_to_leaf().len()), (0, 6), "{file}");
+        assert_eq!(file.matches(r#""turnEnd":"failed""#).count(), 1);
+        assert!(stage.log.named(EventName::TurnRecovered).is_empty());
+        assert_eq!(stage.journal.books().commits.len(), 3);
+    });
+}
+
+#[test]
+fn a_first_answer_that_cannot_be_held_leaves_a_whole_transcript() {
+    run_paused("too large at first", async {
+        let mut stage = Stage::new();
+        stage.say("write a book");
+        let call = stage.called().await;
+        stage.journal.books().verdicts = vec![CommitOutcome::TooLarge];
+        stage.complete(&call, calls(&["exec"]));
+        assert_eq!(stage.finished().await.1.result, TurnResult::Failed);
+        stage.filed(3).await;
+        assert!(stage.file().lines().next().unwrap().contains(r#""sessionKey":"api:stage""#));
+        assert!(stage.tools.try_next().is_none());
+    });
+}
+
+#[test]
+fn a_turn_whose_commits_are_never_known_to_be_kept_is_given_up() {
+    run_paused("unknown", async {
+        let mut stage = Stage::new();
+        stage.say("boom");
+        // Three loads by itself, then each counts as a crash.
+        for _ in 0..6 {
+            let call = stage.called().await;
+            stage.journal.books().verdicts = vec![CommitOutcome::Unknown { why: "test".to_owned() }];
+            stage.complete(&call, answer("lost"));
+        }
+        let (id, finished) = stage.finished().await;
+        assert_eq!((id, finished.result), (turn(1), TurnResult::DeadLettered));
+        assert_eq!(stage.log.named(EventName::Restarted).len(), 3);
+        stage.turn("after", "fine").await;
+    });
+}
+
+#[test]
 fn tools_run_once_it_is_durable_and_in_groups() {
     run_paused("tools", async {
         let mut stage = Stage::new();

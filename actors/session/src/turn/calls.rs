@@ -70,6 +70,15 @@ impl Calls {
         }
     }
 
+    /// Notes that a call has no result after all; it does not run again by itself.
+    pub fn reopen(&mut self, id: &ToolCallId) {
+        for (call, state) in &mut self.list {
+            if call.id == *id {
+                *state = CallState::Waiting;
+            }
+        }
+    }
+
     /// Gives up on every call that is not done; returns them.
     pub fn abandon(&mut self) -> Vec<ToolCall> {
         let mut open = Vec::new();

@@ -1,6 +1,7 @@
 //! The machine itself: see the table in the module above.
 
 mod begin;
+mod refuse;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use domain::body::TurnBody;
 use domain::chat::{Arguments, AssistantMessage, ToolResult};
 use domain::ids::{Attempt, TurnId};
-use domain::prompt::EMPTY_ANSWER;
+use domain::prompt::{EMPTY_ANSWER, too_large_notice};
 use protocol::journal::{Accepted, InboxItem, TurnEnd};
 use protocol::provider::Delta;
 use protocol::session::{State, Stopped};
@@ -20,6 +21,7 @@ use super::recover::{Cut, Standing};
 use super::running::{Phase, Running, Why, dropped};
 use super::{Batch, Call, Effect, Input, Now, Record, Rules, Tools, Verdict};
 use crate::inbox::{Inbox, Offered};
+use refuse::Claims;
 
 /// One session's decisions.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct Machine {
 /// What follows when a commit is durable.
 #[derive(Debug, Default)]
 struct Pending {
+    /// Of a batch of the running turn.
+    claims: Option<Claims>,
     lines: bool,
     /// The attempt that it begins is shown from then on: its number is not given twice.
     starts: bool,
@@ -104,6 +108,7 @@ impl Machine {
             Input::Failed(text) => self.failed(text, now, &mut out),
             Input::ToolFinished(result) => self.tool_finished(result, now, &mut out),
             Input::Committed => self.committed(now, &mut out),
+            Input::Refused { bytes } => self.refused(bytes, &mut out),
             Input::ViewWritten => {
                 self.view_busy = false;
                 self.begin_next(now, &mut out);
@@ -182,9 +187,10 @@ impl Machine {
 
     fn commit(&mut self, batch: Batch, dropped: Vec<TurnId>, out: &mut Vec<Effect>) {
         let ends_turn = self.turn.as_ref().is_some_and(|turn| turn.ending.is_some()) && batch.turn.is_some();
+        let claims = batch.turn.is_some().then(|| Claims::of(&batch));
         let lines = !batch.records.is_empty();
         let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes_session);
-        self.commits.push_back(Pending { lines, starts, ends_turn, leaves, closes, dropped });
+        self.commits.push_back(Pending { claims, lines, starts, ends_turn, leaves, closes, dropped });
         out.push(Effect::Commit(batch));
     }
 
@@ -440,6 +446,7 @@ impl Machine {
                 let seconds = rules.stall.as_secs();
                 turn.failure(format!("The turn made no progress for {seconds} seconds and was stopped."), rules)
             }
+            Some(Why::TooLarge { bytes }) => turn.failure(too_large_notice(bytes), rules),
             Some(Why::Cancelled) | None => turn.cancellation(rules),
         };
         self.save(batch, out);

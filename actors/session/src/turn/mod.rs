@@ -25,6 +25,7 @@
 //! | RunningTools | a result | commit it; behind the last one of its group, with the next group as begun |
 //! | RunningTools | last result durable | next round |
 //! | any | cancel, stall | cancel the token, await running tools, answer the other calls, commit, end |
+//! | any | its newest commit fits into no record | end with a notice in its place; without the user's line if need be |
 //! | any | orderly stop | cancel the token, await running tools, commit `interrupted`, leave |
 //!
 //! **Invariant:** one turn at a time, in order; the user's line and the first message are one commit; a call is begun
@@ -102,6 +103,11 @@ pub enum Input {
     ToolFinished(ToolResult),
     /// The oldest commit under way is durable.
     Committed,
+    /// The newest commit under way, of about that many bytes, fits into no record; nothing of it was kept.
+    Refused {
+        /// About how large it was.
+        bytes: u64,
+    },
     /// The file has all durable lines, or need not be waited for.
     ViewWritten,
     /// Cancel this turn, running or waiting.
@@ -129,7 +135,8 @@ pub enum Effect {
     CallModel(Call),
     /// Run a tool call of this round.
     RunTool(u32, ToolCall),
-    /// Submit a commit; answer with [`Input::Committed`] in order of submission.
+    /// Submit a commit; answer with [`Input::Committed`] in order of submission, or with [`Input::Refused`] while it is
+    /// the newest.
     Commit(Batch),
     /// Bring the file up to the durable commits; answer with [`Input::ViewWritten`].
     WriteView,
@@ -145,7 +152,7 @@ pub enum Effect {
     Stuck(TurnId, Attempt),
     /// What came belongs to work that is over.
     Stale,
-    /// The journal has turns that this inbox has not: load again.
+    /// The journal has turns that this inbox has not, or will not take what has to be kept: load again.
     Reload,
     /// The only turn of a stateless session ended: move its transcript away, once it is complete; answer with
     /// [`Input::Archived`].

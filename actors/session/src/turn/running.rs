@@ -35,6 +35,8 @@ pub(super) struct Running {
     pub partial: String,
     pub stop: Option<Why>,
     pub ending: Option<Box<Ending>>,
+    /// How many of its batches the journal will never hold.
+    pub refusals: u32,
     pub event_seq: u64,
     pub began: Duration,
     pub progress: Duration,
@@ -56,6 +58,11 @@ pub(super) enum Why {
     Cancelled,
     Stuck,
     Leaving,
+    /// What it said fits into no record of the journal.
+    TooLarge {
+        /// About how large that was.
+        bytes: u64,
+    },
 }
 
 /// The end that a commit under way makes durable.
@@ -88,6 +95,7 @@ impl Running {
             partial: String::new(),
             stop: None,
             ending: None,
+            refusals: 0,
             event_seq: 0,
             began: now.mono,
             progress: now.mono,

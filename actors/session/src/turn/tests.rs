@@ -92,6 +92,8 @@ enum Step {
     Fail,
     ToolEnds(usize),
     Durable,
+    /// The journal will never hold the newest commit.
+    Refuse,
     View,
     Stop(bool),
     Cancel(u64),
@@ -114,6 +116,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Fail),
         9 => (0..4usize).prop_map(Step::ToolEnds),
         12 => Just(Step::Durable),
+        1 => Just(Step::Refuse),
         9 => Just(Step::View),
         1 => any::<bool>().prop_map(Step::Stop),
         1 => (1..9u64).prop_map(Step::Cancel),
@@ -153,6 +156,7 @@ struct World {
     finished: BTreeMap<TurnId, TurnResult>,
     ended_order: Vec<TurnId>,
     begun: Option<TurnId>,
+    refused: BTreeSet<TurnId>,
     serial: u32,
 }
 
@@ -177,6 +181,7 @@ impl World {
             finished: BTreeMap::new(),
             ended_order: Vec::new(),
             begun: None,
+            refused: BTreeSet::new(),
             serial: 0,
         }
     }
@@ -274,6 +279,15 @@ impl World {
         true
     }
 
+    /// The journal refuses the newest commit, if it is a turn's first large one.
+    fn refuse(&mut self) {
+        let Some(batch) = self.commits.back() else { return };
+        let Some(turn) = batch.turn.filter(|turn| !batch.interrupted && !self.refused.contains(turn)) else { return };
+        self.refused.insert(turn);
+        self.commits.pop_back();
+        self.give(Input::Refused { bytes: 20_000_000 });
+    }
+
     fn take(&mut self, step: Step) {
         self.now.mono += Duration::from_millis(1);
         match step {
@@ -305,6 +319,7 @@ impl World {
                 self.give(Input::ToolFinished(result(&id)));
             }
             Step::Durable if self.write() => self.give(Input::Committed),
+            Step::Refuse => self.refuse(),
             Step::View if std::mem::take(&mut self.view) => self.give(Input::ViewWritten),
             Step::Stop(all) => {
                 let (_, effects) = self.machine.stop(all, self.now);
@@ -496,6 +511,64 @@ fn a_stop_awaits_the_running_tool_and_answers_the_others() {
     assert_eq!(world.commits[0].records.len(), 3, "two results and the notice");
     world.take(Step::Durable);
     assert_eq!(world.finished[&turn_id(1)], TurnResult::Cancelled);
+}
+
+#[test]
+fn an_answer_that_cannot_be_kept_ends_its_turn_with_a_notice() {
+    let mut world = thinking();
+    world.take(Step::Delta);
+    world.take(Step::Answer);
+    world.take(Step::Refuse);
+    let [Record::User, Record::Assistant(notice, Some(TurnClose::Failed))] = &*world.commits[0].records else {
+        panic!("{:?}", world.commits)
+    };
+    assert_eq!((notice.text.as_str(), notice.stop), ("", StopReason::Error));
+    assert!(notice.error.as_ref().unwrap().contains("20 MB"));
+    world.settle();
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Failed);
+    world.take(Step::Enqueue);
+    world.settle();
+    assert_eq!(world.finished[&turn_id(2)], TurnResult::Done);
+}
+
+#[test]
+fn calls_that_cannot_be_kept_do_not_run_and_get_no_results() {
+    let mut world = thinking();
+    world.take(calls(&[true, false]));
+    world.take(Step::Refuse);
+    assert_eq!(world.commits[0].records.len(), 2);
+    world.settle();
+    assert!(world.runs.is_empty());
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Failed);
+}
+
+#[test]
+fn a_result_that_cannot_be_kept_is_replaced_once_the_other_calls_have_ended() {
+    let mut world = thinking();
+    world.take(calls(&[true, true, false]));
+    world.take(Step::Durable);
+    world.take(Step::ToolEnds(0));
+    world.take(Step::Refuse);
+    assert!(world.commits.is_empty());
+    world.take(Step::ToolEnds(0));
+    world.take(Step::Durable);
+    assert_eq!(world.commits[0].records.len(), 3, "two results and the notice");
+    world.settle();
+    assert_eq!(world.runs.len(), 2);
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Failed);
+}
+
+#[test]
+fn a_refusal_of_what_is_smaller_leaves_the_message_out_and_then_loads_again() {
+    let mut world = thinking();
+    world.take(Step::Answer);
+    for records in [2, 1] {
+        world.commits.pop_back();
+        world.give(Input::Refused { bytes: 1 });
+        assert_eq!(world.commits[0].records.len(), records);
+    }
+    let effects = world.machine.step(Input::Refused { bytes: 1 }, world.now);
+    assert!(matches!(*effects, [Effect::Reload]), "{effects:?}");
 }
 
 #[test]

@@ -13,6 +13,10 @@ use crate::retry::{CallError, ErrorAnswer};
 /// Most tool calls in one answer.
 const CALLS_MAX: usize = 128;
 
+/// Most bytes of an answer: its text, its reasoning and its calls together. Written down as JSON, where a byte takes at
+/// most six, it still fits into one record of the journal.
+pub const ANSWER_BYTES_MAX: usize = 2 << 20;
+
 /// The answer so far.
 #[derive(Debug, Default)]
 pub struct Assembly {
@@ -21,6 +25,7 @@ pub struct Assembly {
     calls: Vec<PartialCall>,
     finish: Option<String>,
     usage: Usage,
+    bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -81,11 +86,13 @@ impl Assembly {
     fn take_delta(&mut self, delta: &Value, deltas: &mut Vec<Delta>) -> Result<(), CallError> {
         let reasoning = ["reasoning_content", "reasoning"].into_iter().map(|name| text_of(delta.get(name)));
         if let Some(reasoning) = reasoning.into_iter().find(|text| !text.is_empty()) {
+            count(&mut self.bytes, reasoning.len())?;
             self.reasoning.push_str(&reasoning);
             deltas.push(Delta::Reasoning(reasoning));
         }
         let text = text_of(delta.get("content"));
         if !text.is_empty() {
+            count(&mut self.bytes, text.len())?;
             self.text.push_str(&text);
             deltas.push(Delta::Text(text));
         }
@@ -124,14 +131,17 @@ impl Assembly {
         };
         let Some(call) = self.calls.get_mut(place) else { return Ok(()) };
         if call.id.is_empty() {
+            count(&mut self.bytes, id.len())?;
             id.clone_into(&mut call.id);
         }
         if call.name.is_empty() {
+            count(&mut self.bytes, name.len())?;
             name.clone_into(&mut call.name);
         }
         // A server that repeats the whole at the end means the same call, not more of it.
         let repeated = call.arguments == arguments && crate::sse::is_json(&arguments);
         if !repeated {
+            count(&mut self.bytes, arguments.len())?;
             call.arguments.push_str(&arguments);
         }
         Ok(())
@@ -162,6 +172,15 @@ impl Assembly {
         let reasoning = Some(self.reasoning).filter(|reasoning| !reasoning.is_empty());
         Ok(Answer { text: self.text, reasoning, calls, stop, usage: self.usage })
     }
+}
+
+/// Counts what an answer is about to take in.
+fn count(bytes: &mut usize, more: usize) -> Result<(), CallError> {
+    *bytes += more;
+    if *bytes > ANSWER_BYTES_MAX {
+        return Err(CallError::TooLarge("an answer of more than 2 MiB"));
+    }
+    Ok(())
 }
 
 /// A string, or the texts of a list of parts.

@@ -24,7 +24,7 @@ use crate::Limits;
 use crate::retry::{CallError, ErrorAnswer, retry_after};
 use crate::sse::{DONE, Parser, TooLong, is_json};
 
-/// Most bytes of a whole stream.
+/// Most bytes of a whole stream, most of which is wrapping: what is kept of it is far less.
 pub const STREAM_BYTES_MAX: usize = 64 << 20;
 /// Most bytes of an error's body that are read.
 const ERROR_BYTES_MAX: usize = 64 << 10;

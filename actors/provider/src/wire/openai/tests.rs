@@ -212,6 +212,18 @@ fn an_endless_line_is_not_read_for_ever() {
 }
 
 #[test]
+fn an_answer_that_is_too_long_to_keep_is_refused_and_not_asked_for_again() {
+    run("a very long answer", async {
+        let mut stream = chunk(json!({"content": "x".repeat(1_000_000)}), "").repeat(20);
+        stream.push_str(&chunk(json!({}), "stop"));
+        let error = events(&stream).await.unwrap_err();
+        assert_eq!(error.to_string(), "sent an answer of more than 2 MiB, which is more than is accepted");
+        let verdict = classify(&error);
+        assert_eq!((verdict.kind, verdict.again), (FailureKind::Refused, false));
+    });
+}
+
+#[test]
 fn connections_are_used_again() {
     run("reuse", async {
         let model = Model::start().await;

@@ -158,3 +158,47 @@ fn an_error_inside_a_stream_ends_it() {
         assert_eq!(answer.codes, codes);
     }
 }
+
+#[test]
+fn an_answer_is_cut_where_it_gets_too_long_whatever_it_is_made_of() {
+    let piece = "\u{1}".repeat(1 << 16);
+    for (delta_of, name) in [
+        (json!({"content": piece}), "text"),
+        (json!({"reasoning": piece}), "reasoning"),
+        (json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "n", "arguments": piece}}]}), "arguments"),
+    ] {
+        let mut assembly = Assembly::default();
+        let chunk = delta(delta_of);
+        let taken = (0..320).take_while(|_| assembly.take(&chunk).is_ok()).count();
+        assert!((31..=32).contains(&taken), "{name}: {taken}");
+        assert_eq!(assembly.take(&chunk), Err(CallError::TooLarge("an answer of more than 2 MiB")), "{name}");
+    }
+}
+
+#[test]
+fn the_longest_answer_fits_into_a_line_of_the_journal() {
+    let half = "\u{1}".repeat(ANSWER_BYTES_MAX / 2);
+    let answer = assembled(&[delta(json!({"reasoning": half})), delta(json!({"content": half}))]);
+    let message = domain::chat::AssistantMessage {
+        text: answer.text,
+        reasoning: answer.reasoning,
+        calls: Vec::new(),
+        stop: answer.stop,
+        usage: answer.usage,
+        provider: "p".into(),
+        model: "m".into(),
+        error: None,
+    };
+    let entry = domain::transcript::AssistantEntry { message, turn: None, end: None, transcript_only: false };
+    let head = domain::transcript::Head { id: "1".into(), parent: None, timestamp_ms: 0 };
+    let line = domain::transcript::assistant_line(&head, &entry);
+    assert!(line.len() > 6 * (ANSWER_BYTES_MAX - 1) && line.len() < 13 << 20, "{}", line.len());
+}
+
+#[test]
+fn ids_and_names_that_come_with_every_piece_are_counted_once() {
+    let name = "n".repeat(1 << 10);
+    let part = delta(json!({"tool_calls": [{"index": 0, "id": name, "function": {"name": name, "arguments": "x"}}]}));
+    let mut assembly = Assembly::default();
+    assert!((0..5000).all(|_| assembly.take(&part).is_ok()));
+}
