@@ -1,7 +1,7 @@
 //! The session actor: one per conversation.
 //!
 //! [`turn`] decides, [`inbox`] keeps the waiting turns, [`repair`] compares the transcript file with the journal: all
-//! three are pure. [`actor`] is the shell around them; [`Transcripts`] reads the files of sessions that sleep.
+//! three are pure. `actor` is the shell around them; [`Transcripts`] reads the files of sessions that sleep.
 //!
 //! **Invariant:** nothing is shown as finished, and no tool runs, before the journal has it. The transcript file follows
 //! the journal; it is never ahead.

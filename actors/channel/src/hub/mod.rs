@@ -4,7 +4,7 @@
 //! its own, and a client that is too slow loses its connection, never a turn its time. All events of a session pass
 //! under one map entry, which makes "replay what was, then follow" one atomic step.
 //!
-//! A turn is remembered ([`ring`]) while it runs and somebody might come back for it: every turn of a chat key, and
+//! A turn is remembered (`ring`) while it runs and somebody might come back for it: every turn of a chat key, and
 //! those that were watched with [`Keep::Yes`].
 //!
 //! **Invariant:** no IO and no call out of this crate happens under an entry's guard.

@@ -11,7 +11,7 @@
 //! Requests are JSON and say so. Without a key none is taken from a page in a browser: its `Origin` must be this very
 //! address, and the `Host` a name of this machine.
 //!
-//! [`request`] reads, [`response`] and [`follow`] write, all pure; [`serve`] is the shell.
+//! `request` reads, `response` and `follow` write, all pure; [`serve`] is the shell.
 
 pub(crate) mod chat;
 pub(crate) mod follow;

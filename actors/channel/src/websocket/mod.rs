@@ -13,7 +13,7 @@
 //! Errors are events; only a frame over the limit (1009), broken UTF-8 (1007), a peer that is gone (1011) and one that
 //! reads too slowly (1013) end the connection.
 //!
-//! [`frames`] reads and [`shows`] writes frames, both pure; [`connection`] reads a socket, [`writer`] fills it.
+//! `frames` reads and `shows` writes frames, both pure; `connection` reads a socket, `writer` fills it.
 
 pub(crate) mod connection;
 pub(crate) mod frames;

@@ -1,7 +1,7 @@
 //! Transcripts: the tree of entries that a session is, and its file form (JSON lines, version 3).
 //!
-//! [`read`] takes what a file holds, however damaged; [`write`] makes the lines that are appended; [`tree`] finds the
-//! path that is the conversation; [`record`] says what became of a turn.
+//! `read` takes what a file holds, however damaged; [`write`] makes the lines that are appended; `tree` finds the
+//! path that is the conversation; `record` says what became of a turn.
 //! **Invariant:** nothing here changes or drops a line that exists. What is not understood is kept as
 //! [`EntryKind::Opaque`] and only looked through.
 

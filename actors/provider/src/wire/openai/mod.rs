@@ -1,7 +1,7 @@
 //! Chat completions of OpenAI and of the many servers that say they are compatible.
 //!
-//! `async-openai` makes the requests and hands out the stream; what is sent ([`request`]) and what comes back
-//! ([`chunk`]) are our own tolerant forms, and the HTTP service below ([`service`]) is ours too.
+//! `async-openai` makes the requests and hands out the stream; what is sent (`request`) and what comes back
+//! (`chunk`) are our own tolerant forms, and the HTTP service below (`service`) is ours too.
 
 mod chunk;
 mod request;
