@@ -73,6 +73,7 @@ async fn a_model_that_is_down_is_reported_in_the_chat_and_the_next_message_works
     socket.say("a", "again", "m2").await;
     socket.until("accepted").await;
     socket.until("turn_end").await;
+    assert_eq!(gateway.terminate().await, Some(0));
     let lines = place.transcript("websocket.a");
     let texts = said(&lines);
     assert_eq!(texts.len(), 4, "{texts:?}");
