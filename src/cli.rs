@@ -53,11 +53,16 @@ pub enum Command {
     )]
     Agent(AgentArgs),
     /// Write a first configuration and workspace; nothing that exists is touched
+    #[command(after_help = "Examples:\n  greenroom onboard\n  GREENROOM_HOME=/srv/greenroom greenroom onboard")]
     Onboard,
     /// Show whether a gateway runs here, and how it is
+    #[command(after_help = "Examples:\n  greenroom status\n  greenroom status --json")]
     Status(Output),
     /// List and show sessions, end a quarantine
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  greenroom sessions list\n  greenroom sessions show api:user:ann\n  greenroom sessions release websocket:ann"
+    )]
     Sessions(Sessions),
     /// Read the supervision log: what died, why, what was lost and what runs again
     #[command(
@@ -66,24 +71,31 @@ pub enum Command {
     )]
     Logs(LogsArgs),
     /// Show the live tree of actors of the running gateway
+    #[command(after_help = "Examples:\n  greenroom tree\n  greenroom tree --json")]
     Tree(Output),
     /// Show turns that were given up
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  greenroom deadletters list\n  greenroom deadletters list --json")]
     Deadletters(Deadletters),
     /// Check this machine and directory: sandbox, file limit, sync speed, clock, locks, file system
+    #[command(after_help = "Examples:\n  greenroom doctor\n  greenroom doctor --json")]
     Doctor(Output),
     /// Check the configuration
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  greenroom config check\n  greenroom --config other.json config check"
+    )]
     Config(Config),
     /// Check the journal
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  greenroom journal check\n  greenroom journal check --json")]
     Journal(Journal),
     /// Copy everything that is needed to go on elsewhere into a new directory, also while a gateway runs
+    #[command(after_help = "Examples:\n  greenroom backup /mnt/backup/2026-11-29")]
     Backup {
         /// A directory that does not exist yet
         dir: PathBuf,
     },
     /// Put a backup in place as the data directory, which must not hold data yet
+    #[command(after_help = "Examples:\n  GREENROOM_HOME=/srv/greenroom greenroom restore /mnt/backup/2026-11-29")]
     Restore {
         /// The backup
         dir: PathBuf,
@@ -187,6 +199,10 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("greenroom "), "{} has no example", command.get_name());
+        }
     }
 
     #[test]

@@ -125,31 +125,19 @@ fn resolve(rest: &str) -> Target {
     for part in rest.split("__") {
         let part = part.to_ascii_lowercase();
         let same = |name: &str| name.replace('_', "") == part.replace('_', "");
-        match kind {
-            Kind::Section(section) => {
-                if let Some(key) = section.keys.iter().find(|key| same(key.name)) {
-                    place = place.child(key.name, &camel(key.name));
-                    kind = key.kind;
-                } else if let Some(name) = section.unused.iter().find(|name| same(name)) {
-                    return Target::Unused(place.shown, camel(name));
-                } else {
-                    return Target::Unknown(place.child(&part, &camel(&part)).shown, nearest(section, &part));
-                }
-            }
-            Kind::Named(section) => {
-                place = place.child(&part, &camel(&part));
-                kind = Kind::Section(section);
-            }
-            Kind::Flag
-            | Kind::Whole(..)
-            | Kind::Number(..)
-            | Kind::Text
-            | Kind::OptionalText
-            | Kind::Secret
-            | Kind::Choice(_)
-            | Kind::TextList
-            | Kind::TextMap
-            | Kind::FreeObject => return Target::Unknown(place.child(&part, &camel(&part)).shown, None),
+        let Some(section) = kind.section() else {
+            return Target::Unknown(place.child(&part, &camel(&part)).shown, None);
+        };
+        if matches!(kind, Kind::Named(_)) {
+            place = place.child(&part, &camel(&part));
+            kind = Kind::Section(section);
+        } else if let Some(key) = section.keys.iter().find(|key| same(key.name)) {
+            place = place.child(key.name, &camel(key.name));
+            kind = key.kind;
+        } else if let Some(name) = section.unused.iter().find(|name| same(name)) {
+            return Target::Unused(place.shown, camel(name));
+        } else {
+            return Target::Unknown(place.child(&part, &camel(&part)).shown, nearest(section, &part));
         }
     }
     Target::Setting(place, kind)
@@ -186,17 +174,10 @@ impl Overlay {
 fn parse(raw: &str, kind: Kind) -> Value {
     match serde_json::from_str::<Value>(raw) {
         Ok(Value::Null) | Err(_) => Value::String(raw.into()),
-        Ok(Value::Object(object)) => match kind {
-            Kind::Section(_) | Kind::Named(_) | Kind::TextMap | Kind::FreeObject => Value::Object(object),
-            Kind::Flag
-            | Kind::Whole(..)
-            | Kind::Number(..)
-            | Kind::Text
-            | Kind::OptionalText
-            | Kind::Secret
-            | Kind::Choice(_)
-            | Kind::TextList => Value::String(raw.into()),
-        },
+        Ok(Value::Object(object)) => {
+            let takes_objects = kind.section().is_some() || matches!(kind, Kind::TextMap | Kind::FreeObject);
+            if takes_objects { Value::Object(object) } else { Value::String(raw.into()) }
+        }
         Ok(value) => {
             if coerce(kind, &value).is_ok() {
                 value

@@ -62,6 +62,13 @@ pub enum Kind {
     Named(&'static Section),
 }
 
+impl Kind {
+    /// The section of a section, or of each of the user's own names.
+    pub fn section(&self) -> Option<&'static Section> {
+        if let Self::Section(section) | Self::Named(section) = self { Some(section) } else { None }
+    }
+}
+
 /// The canonical spelling of a name written in camelCase, kebab-case or snake_case.
 pub fn canonical(written: &str) -> String {
     let mut out = String::with_capacity(written.len() + 4);

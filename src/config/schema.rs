@@ -404,18 +404,8 @@ mod tests {
                 assert_eq!(super::super::key::canonical(&super::super::key::camel(name)), name);
             }
             for key in section.keys {
-                match key.kind {
-                    Kind::Section(inner) | Kind::Named(inner) => walk(inner),
-                    Kind::Flag
-                    | Kind::Whole(..)
-                    | Kind::Number(..)
-                    | Kind::Text
-                    | Kind::OptionalText
-                    | Kind::Secret
-                    | Kind::Choice(_)
-                    | Kind::TextList
-                    | Kind::TextMap
-                    | Kind::FreeObject => {}
+                if let Some(inner) = key.kind.section() {
+                    walk(inner);
                 }
             }
         }
