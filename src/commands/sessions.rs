@@ -58,7 +58,11 @@ async fn show(loaded: &Loaded, key: &SessionKey, output: Output) -> anyhow::Resu
     let lines: Vec<Value> = match Admin::find(&loaded.paths).await? {
         Some(admin) => {
             let session = admin.get(&format!("sessions/{}", encode(key.as_str()))).await?;
-            session["entries"].as_array().cloned().unwrap_or_default()
+            let entries = session["entries"].as_array().cloned().unwrap_or_default();
+            if entries.is_empty() && !output.json {
+                return print("no entries yet");
+            }
+            entries
         }
         None => {
             let missing = || Exit::new(ExitCode::Failed, format!("there is no session {key}"));

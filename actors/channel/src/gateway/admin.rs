@@ -1,6 +1,7 @@
 //! The administration. Lists are `{"items":[..],"next":cursor|null}`, errors `{"error":{"code","message"}}`; the command
 //! line prints these bodies as they are.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,11 +14,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
 use domain::ids::SessionKey;
 use futures::stream;
+use protocol::journal::JournalStatus;
+use protocol::supervision::{ActorPath, Kind, TreeNode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use supervision::ports::offload;
 
+use super::SessionSummary;
 use super::serve::Gateway;
 use crate::control::{self, Asked};
 use crate::doors::PhaseWord;
@@ -89,10 +93,24 @@ pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body
 }
 
 pub(super) async fn tree(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
-    match serde_json::to_string(&gateway.doors.sessions.tree()) {
+    let mut tree = gateway.doors.sessions.tree();
+    tree.children.insert(0, journal_node(gateway.doors.journal.status()));
+    match serde_json::to_string(&tree) {
         Ok(tree) => http::json(200, tree),
         Err(_) => error(500, "internal", "the tree cannot be printed"),
     }
+}
+
+/// The journal is a thread and no actor; whoever looks for what is ill looks here.
+fn journal_node(status: JournalStatus) -> TreeNode {
+    let state = if status.writable { "running" } else { "read_only" };
+    TreeNode { inbox: status.open, ..TreeNode::new(ActorPath("/journal".into()), Kind::Journal, state) }
+}
+
+/// The sessions of a tree.
+fn live_keys(node: &TreeNode, into: &mut Vec<SessionKey>) {
+    into.extend(node.session.clone());
+    node.children.iter().for_each(|child| live_keys(child, into));
 }
 
 #[derive(Debug, Deserialize)]
@@ -113,6 +131,15 @@ pub(super) async fn sessions(
         Ok(items) => items,
         Err(cause) => return failed("the sessions", &cause),
     };
+    // A session in its first turn has no transcript yet.
+    let mut live = Vec::new();
+    live_keys(&gateway.doors.sessions.tree(), &mut live);
+    let known: HashSet<SessionKey> = items.iter().map(|item| item.key.clone()).collect();
+    live.retain(|key| !known.contains(key));
+    let now_ms = gateway.doors.ports.clock.wall_ms();
+    let fresh =
+        |key| SessionSummary { key, session: None, updated_ms: now_ms, messages: None, bytes: 0, preview: None };
+    items.extend(live.into_iter().map(fresh));
     items.sort_by(|a, b| a.key.cmp(&b.key));
     if let Some(cursor) = cursor {
         items.retain(|item| item.key.as_str() > cursor.as_str());
