@@ -18,7 +18,7 @@ pub struct Children {
 
 struct Ready {
     shared: Arc<Shared>,
-    neighbours: Vec<Neighbours>,
+    neighbours: Vec<Arc<Neighbours>>,
 }
 
 impl Children {
@@ -30,7 +30,7 @@ impl Children {
     /// Starts the front ends on each arbiter.
     pub fn attach(&self, shared: Arc<Shared>, provider: &Arc<provider::Shared>, catalog: &Arc<tools::Catalog>) {
         let neighbours =
-            (0..self.placement.arbiters()).map(|arbiter| self.start_front_ends(arbiter, provider, catalog));
+            (0..self.placement.arbiters()).map(|arbiter| Arc::new(self.start_front_ends(arbiter, provider, catalog)));
         let ready = Ready { shared, neighbours: neighbours.collect() };
         assert!(self.ready.set(ready).is_ok(), "the front ends are started once");
     }
@@ -62,7 +62,7 @@ impl Children {
 impl SessionFactory for Children {
     fn start(&self, start: SessionStart) -> Address {
         let ready = self.ready.get().expect("sessions start after the front ends");
-        let (shared, neighbours) = (ready.shared.clone(), ready.neighbours[start.shard].clone());
+        let (shared, neighbours) = (ready.shared.clone(), Arc::clone(&ready.neighbours[start.shard]));
         let child = Child {
             path: start.path.clone(),
             kind: Kind::Session,

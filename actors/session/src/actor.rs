@@ -46,23 +46,18 @@ const KEPT_MAX: usize = 1024;
 /// One conversation.
 pub struct Session {
     shared: Arc<Shared>,
-    neighbours: Neighbours,
+    neighbours: Arc<Neighbours>,
     path: ActorPath,
     lease: Lease,
     crash: CrashCell,
-    file: Arc<File>,
+    /// Held by the one job that works on the transcript file.
+    file: Arc<Mutex<()>>,
     life: u32,
     /// Loads by itself since something was last made durable; a crash does not end the count.
     reloads: u8,
     swept: bool,
     noted: Note,
     state: Life,
-}
-
-/// The transcript file; one job at a time holds it.
-struct File {
-    path: Box<Path>,
-    turn: Mutex<()>,
 }
 
 enum Life {
@@ -96,8 +91,14 @@ enum Before {
 
 impl Session {
     /// A session that loads as soon as it is started.
-    pub fn new(shared: Arc<Shared>, neighbours: Neighbours, path: ActorPath, lease: Lease, crash: CrashCell) -> Self {
-        let file = Arc::new(File { path: shared.file_of(lease.key()).into(), turn: Mutex::new(()) });
+    pub fn new(
+        shared: Arc<Shared>,
+        neighbours: Arc<Neighbours>,
+        path: ActorPath,
+        lease: Lease,
+        crash: CrashCell,
+    ) -> Self {
+        let file = Arc::default();
         let loading = Loading::default();
         Self {
             shared,
@@ -230,10 +231,10 @@ impl Session {
         &self,
         job: impl FnOnce(&Ports, &Path) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
-        let (shared, file) = (Arc::clone(&self.shared), Arc::clone(&self.file));
+        let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
         offload(&*self.shared.ports.offload, move || {
-            let _turn = file.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            job(&shared.ports, &file.path)
+            let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+            job(&shared.ports, &shared.file_of(&key))
         })
     }
 
@@ -242,12 +243,12 @@ impl Session {
         &self,
         job: impl FnOnce(&Ports, &Path) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
-        let (shared, file) = (Arc::clone(&self.shared), Arc::clone(&self.file));
+        let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
         let (tx, rx) = oneshot::channel();
         let job = move || {
-            let _turn = file.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
             // The session may have crashed meanwhile; the next life looks at the file itself.
-            let _ = tx.send(job(&shared.ports, &file.path));
+            let _ = tx.send(job(&shared.ports, &shared.file_of(&key)));
         };
         gather::run_soon(&self.shared.ports.offload, Box::new(job));
         rx

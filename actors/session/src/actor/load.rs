@@ -87,17 +87,17 @@ impl Session {
 
     pub(super) fn begin_load(&mut self, ctx: &mut Ctx<Self>) {
         let life = self.life;
-        let (shared, file) = (Arc::clone(&self.shared), Arc::clone(&self.file));
-        let load = self.shared.journal.load(self.lease.key().clone());
+        let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
+        let load = self.shared.journal.load(key.clone());
         let open = async move {
             let loaded = load.await.map_err(|_| JournalError::Closed)??;
             let pool = Arc::clone(&shared.ports.offload);
             let opened = offload(&*pool, move || {
-                let _turn = file.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let _turn = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 shared.system.refresh(&shared.ports);
                 let id = EntryId(shared.ports.ids.random()).to_string();
                 let spare = Spare { id, now_ms: shared.ports.clock.wall_ms() };
-                open(&*shared.ports.disk, &file.path, loaded, &spare)
+                open(&*shared.ports.disk, &shared.file_of(&key), loaded, &spare)
             });
             Ok(opened.await.map_err(|_| LoadError::Lost)??)
         };

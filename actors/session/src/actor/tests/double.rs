@@ -219,7 +219,7 @@ pub struct Stage {
     events: mpsc::UnboundedReceiver<TurnEvent>,
     kernel: Kernel,
     shared: Arc<Shared>,
-    neighbours: Neighbours,
+    neighbours: Arc<Neighbours>,
     next_seq: u64,
 }
 
@@ -285,7 +285,7 @@ impl Stage {
         let (tx, events) = mpsc::unbounded_channel();
         let (permits, model, tools) = (Probe::new(), Probe::new(), Probe::new());
         let neighbours =
-            Neighbours { permits: permits.recipient(), model: model.recipient(), tools: tools.recipient() };
+            Arc::new(Neighbours { permits: permits.recipient(), model: model.recipient(), tools: tools.recipient() });
         let shared = Shared::new(
             ports.clone(),
             log.clone(),
