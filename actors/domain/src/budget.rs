@@ -10,7 +10,8 @@ pub const IMAGE_TOKENS: u64 = 1200;
 
 /// Tokens of a text: four ASCII bytes make one, three other bytes make one. Rounded up.
 pub fn text_tokens(text: &str) -> u64 {
-    let other = text.bytes().filter(|byte| !byte.is_ascii()).count();
+    // Most texts are ASCII, and to know that is many times faster than to count.
+    let other = if text.is_ascii() { 0 } else { text.bytes().filter(|byte| !byte.is_ascii()).count() };
     let ascii = text.len() - other;
     (ascii.div_ceil(4) + other.div_ceil(3)) as u64
 }
