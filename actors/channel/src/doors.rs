@@ -12,7 +12,7 @@ use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::turn::Route;
 use supervision::ports::Ports;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::hub::Hub;
 use crate::outcome::{Refusal, Verdict};
@@ -64,31 +64,17 @@ impl Phase {
 pub struct Doors(Arc<Shared>);
 
 impl Deref for Doors {
-    type Target = Shared;
+    type Target = DoorsParts;
 
-    fn deref(&self) -> &Shared {
-        &self.0
+    fn deref(&self) -> &DoorsParts {
+        &self.0.parts
     }
 }
 
-/// What is behind [`Doors`].
-pub struct Shared {
-    /// Takes messages.
-    pub journal: Arc<dyn Journal>,
-    /// Reaches sessions.
-    pub sessions: Arc<dyn Sessions>,
-    /// Shows events.
-    pub hub: Arc<Hub>,
-    /// Time, ids, blocking pool.
-    pub ports: Ports,
-    /// Counters.
-    pub metrics: Metrics,
-    /// The supervision log.
-    pub log: Arc<dyn SupervisionLog>,
-    /// Where the process stands.
-    pub phase: Arc<Phase>,
-    /// Bytes of requests and frames that may be under way in the whole process (`runtime.frameBytesInFlight`).
-    pub frame_bytes: Arc<Semaphore>,
+struct Shared {
+    parts: DoorsParts,
+    /// Bytes of requests and frames that may be under way in the whole process.
+    frame_bytes: Arc<Semaphore>,
     refusals: [Refusals; 3],
 }
 
@@ -158,10 +144,13 @@ pub(crate) struct Submission {
 impl Doors {
     /// Puts the parts together.
     pub fn new(parts: DoorsParts) -> Self {
-        let DoorsParts { journal, sessions, hub, ports, metrics, log, phase, frame_bytes_in_flight } = parts;
-        let frame_bytes = Arc::new(Semaphore::new(frame_bytes_in_flight.min(Semaphore::MAX_PERMITS)));
-        let refusals = Default::default();
-        Self(Arc::new(Shared { journal, sessions, hub, ports, metrics, log, phase, frame_bytes, refusals }))
+        let frame_bytes = Arc::new(Semaphore::new(parts.frame_bytes_in_flight.min(Semaphore::MAX_PERMITS)));
+        Self(Arc::new(Shared { parts, frame_bytes, refusals: Default::default() }))
+    }
+
+    /// Room for `bytes` of a request or frame, until dropped; `None` when the process has no more.
+    pub(crate) fn reserve(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.frame_bytes).try_acquire_many_owned(bytes).ok()
     }
 
     /// A fresh turn id.
@@ -207,7 +196,7 @@ impl Doors {
             Door::Api => 1,
             Door::Admin => 2,
         };
-        let Some(refusals) = self.refusals.get(index) else { return };
+        let Some(refusals) = self.0.refusals.get(index) else { return };
         let last = refusals.last_ms.load(Ordering::Relaxed);
         let due = now_ms.saturating_sub(last) >= REFUSAL_EVENT_EVERY_MS;
         if !due || refusals.last_ms.compare_exchange(last, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_err() {

@@ -85,7 +85,7 @@ fn room(doors: &Doors, config: &ApiConfig, headers: &HeaderMap) -> Result<OwnedS
         return Err(too_large(config));
     }
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    Arc::clone(&doors.frame_bytes).try_acquire_many_owned(bytes).map_err(|_| {
+    doors.reserve(bytes).ok_or_else(|| {
         let refusal = Refusal::ProcessFull { retry_after_ms: ROOM_RETRY_MS };
         doors.rejected(Door::Api, refusal.metric());
         refusal.into()

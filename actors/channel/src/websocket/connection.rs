@@ -206,7 +206,7 @@ impl Reader {
         let places = if control.is_some() { PENDING_MAX + PENDING_CONTROL_MAX } else { PENDING_MAX };
         let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
         let room = match control {
-            None => Arc::clone(&self.doors.frame_bytes).try_acquire_many_owned(bytes).ok(),
+            None => self.doors.reserve(bytes),
             Some(_) => None,
         };
         if pending.len() >= places || (room.is_none() && control.is_none()) {
