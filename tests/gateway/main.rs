@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests fail by panicking")]
 
 mod bad_input;
+mod chaos;
 mod command_line;
 mod doors;
 mod isolation;

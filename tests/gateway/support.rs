@@ -23,12 +23,22 @@ pub struct Place {
 impl Place {
     /// An empty one: no configuration at all.
     pub fn empty() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
+        Self::empty_in(&std::env::temp_dir())
+    }
+
+    /// An empty one below `parent`.
+    pub fn empty_in(parent: &Path) -> Self {
+        Self { directory: tempfile::tempdir_in(parent).unwrap() }
     }
 
     /// One whose doors take free ports, with `extra` merged over.
     pub fn new(extra: Value) -> Self {
-        let place = Self::empty();
+        Self::new_in(&std::env::temp_dir(), extra)
+    }
+
+    /// Like [`new`](Self::new), below `parent`.
+    pub fn new_in(parent: &Path, extra: Value) -> Self {
+        let place = Self::empty_in(parent);
         let mut config = json!({
             "channels": {"websocket": {"port": 0}}, "api": {"port": 0}, "gateway": {"port": 0},
         });
@@ -39,12 +49,7 @@ impl Place {
 
     /// Like [`new`](Self::new), with a model server over HTTP.
     pub fn with_model(url: &str, extra: Value) -> Self {
-        let mut config = json!({
-            "agents": {"defaults": {"provider": "custom", "model": "scripted"}},
-            "providers": {"custom": {"apiBase": url}},
-        });
-        merge(&mut config, extra);
-        Self::new(config)
+        Self::new(with_model(url, extra))
     }
 
     pub fn path(&self) -> &Path {
@@ -57,7 +62,7 @@ impl Place {
 
     /// The program with this data directory and a clean environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
+        let mut command = Command::new(program());
         command.args(arguments).env_clear().env("GREENROOM_HOME", self.path()).env("HOME", self.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.stdin(Stdio::null());
@@ -71,11 +76,18 @@ impl Place {
 
     /// Starts a gateway and waits until it is ready.
     pub async fn start(&self) -> Gateway {
-        let log = std::fs::File::create(self.path().join("stderr.txt")).unwrap();
-        let child = self.command(&["gateway"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let mut gateway = Gateway { child, run: self.path().join("run"), data: self.path().to_owned() };
+        let mut gateway = self.spawn();
         gateway.wait_until_ready().await;
         gateway
+    }
+
+    /// Starts a gateway and waits for nothing.
+    pub fn spawn(&self) -> Gateway {
+        // Not in the data directory, which may be full.
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let stderr = log.reopen().unwrap();
+        let child = self.command(&["gateway"]).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        Gateway { child, run: self.path().join("run"), log }
     }
 
     /// All supervision events.
@@ -90,6 +102,21 @@ impl Place {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
     }
+}
+
+/// The program under test: the one built along with the tests, or what `GREENROOM_BIN` names.
+fn program() -> std::ffi::OsString {
+    std::env::var_os("GREENROOM_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_greenroom").into())
+}
+
+/// A configuration that names a model server over HTTP, with `extra` merged over.
+pub fn with_model(url: &str, extra: Value) -> Value {
+    let mut config = json!({
+        "agents": {"defaults": {"provider": "custom", "model": "scripted"}},
+        "providers": {"custom": {"apiBase": url}},
+    });
+    merge(&mut config, extra);
+    config
 }
 
 /// (role, text) of each message of a transcript.
@@ -122,7 +149,7 @@ pub fn merge(into: &mut Value, from: Value) {
 pub struct Gateway {
     child: Child,
     run: PathBuf,
-    data: PathBuf,
+    log: tempfile::NamedTempFile,
 }
 
 impl Gateway {
@@ -136,14 +163,36 @@ impl Gateway {
     }
 
     async fn is_ready(&mut self) -> bool {
+        let Some(beacon) = self.listening() else { return false };
+        let ready = provider::http_client().unwrap().get(format!("{}/ready", beacon.admin_url)).send().await;
+        ready.is_ok_and(|reply| reply.status() == 200)
+    }
+
+    /// Where it listens, once it does.
+    pub fn listening(&mut self) -> Option<Beacon> {
         if let Some(status) = self.child.try_wait().unwrap() {
-            let stderr = std::fs::read_to_string(self.data.join("stderr.txt")).unwrap_or_default();
+            let stderr = std::fs::read_to_string(self.log.path()).unwrap_or_default();
             panic!("the gateway ended with {status}: {stderr}");
         }
         // A beacon of a killed predecessor names another process.
-        let Some(beacon) = Beacon::read(&self.run).filter(|beacon| beacon.pid == self.child.id()) else { return false };
-        let ready = provider::http_client().unwrap().get(format!("{}/ready", beacon.admin_url)).send().await;
-        ready.is_ok_and(|reply| reply.status() == 200)
+        Beacon::read(&self.run).filter(|beacon| beacon.pid == self.child.id())
+    }
+
+    /// Waits until it listens: its doors may be open before it is ready.
+    pub async fn wait_until_listening(&mut self) -> Beacon {
+        let listening = tokio::time::timeout(PATIENCE, async {
+            loop {
+                match self.listening() {
+                    Some(beacon) => return beacon,
+                    None => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        });
+        listening.await.unwrap_or_else(|_| panic!("the gateway does not listen after {PATIENCE:?}"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn beacon(&self) -> Beacon {
@@ -225,6 +274,18 @@ impl Drop for Gateway {
 pub struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
+    /// Connects; `None` when nobody answers as a WebSocket server does.
+    pub async fn connect(url: &str) -> Option<Self> {
+        let connecting = tokio_tungstenite::connect_async(url);
+        let (stream, _) = with_deadline("websocket handshake", connecting).await.ok()?;
+        Some(Self(stream))
+    }
+
+    /// Sends if the server is still there, and says whether it seems so.
+    pub async fn try_send(&mut self, frame: &Value) -> bool {
+        self.0.send(Message::text(frame.to_string())).await.is_ok()
+    }
+
     pub async fn send(&mut self, frame: Value) {
         self.send_raw(Message::text(frame.to_string())).await;
     }

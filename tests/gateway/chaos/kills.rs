@@ -1,0 +1,130 @@
+//! SIGKILL at random points under load: at any moment of a turn, of a tool call, of a batch, and of the start itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::model::Model;
+
+use super::account::{Account, settle};
+use super::api_client::Asker;
+use super::dice::{Dice, rounds, seed};
+use super::ledger::{Doors, Ledger};
+use super::message::EFFECTS;
+use super::websocket_client::Talker;
+use crate::support::{Gateway, PATIENCE, Place};
+
+/// Kills where nobody asks for another number.
+const ROUNDS: usize = 12;
+const TALKERS: u64 = 4;
+const CHATS_OF_EACH: u64 = 6;
+const PATIENT_ASKERS: u64 = 4;
+const HASTY_ASKERS: u64 = 4;
+
+/// When a round is over.
+enum Moment {
+    /// So long after the start, wherever it is by then.
+    Starting(Duration),
+    /// When the clients were told so many things, and a little later.
+    Working(u64, Duration),
+}
+
+impl Moment {
+    fn draw(dice: &mut Dice) -> Self {
+        match dice.between(0, 9) {
+            0 => Self::Starting(Duration::from_millis(dice.between(0, 300))),
+            1..4 => Self::Working(dice.between(1, 10), Duration::from_micros(dice.between(0, 5_000))),
+            _ => Self::Working(dice.between(20, 120), Duration::from_micros(dice.between(0, 20_000))),
+        }
+    }
+}
+
+fn config() -> Value {
+    json!({
+        // Nothing here is a turn that takes the process down; none may be taken for one.
+        "supervision": {"processDeaths": 10_000, "poisonAttempts": 1000},
+        "runtime": {"idleSeconds": 1, "contextSeconds": 1},
+        "journal": {"segmentBytes": 32 << 20, "maxBytes": 512 << 20},
+        "agents": {"defaults": {"contextWindowTokens": 16_000, "maxTokens": 1000}},
+        "tools": {"exec": {"sandbox": "off"}},
+    })
+}
+
+async fn doors(gateway: &mut Gateway) -> Doors {
+    let beacon = gateway.wait_until_listening().await;
+    Doors { websocket: beacon.websocket_url.unwrap(), api: beacon.api_url.unwrap() }
+}
+
+/// The journal's own account, at any moment.
+async fn check_status(ledger: &Ledger, gateway: &Gateway) -> Value {
+    let status = gateway.admin("status").await;
+    let journal = |name: &str| status["journal"][name].as_u64().unwrap_or_else(|| panic!("{name}: {status}"));
+    let (accepted, ended) = (journal("accepted"), journal("done") + journal("dead") + journal("cancelled"));
+    if accepted != ended + journal("open") || journal("dead") > 0 {
+        ledger.violation(format!("the journal's account does not agree: {status}"));
+    }
+    status
+}
+
+async fn round(ledger: &Ledger, place: &Place, dice: &mut Dice) {
+    let mut gateway = place.spawn();
+    match Moment::draw(dice) {
+        Moment::Starting(after) => tokio::time::sleep(after).await,
+        Moment::Working(steps, after) => {
+            ledger.open(doors(&mut gateway).await);
+            ledger.moved(steps).await;
+            check_status(ledger, &gateway).await;
+            tokio::time::sleep(after).await;
+        }
+    }
+    gateway.kill_nine();
+    ledger.check();
+}
+
+/// Lets the clients come to their end on a gateway that nobody kills.
+async fn last_round(ledger: &Ledger, place: &Place, clients: Vec<tokio::task::JoinHandle<()>>) -> Account {
+    ledger.closing.cancel();
+    let mut gateway = place.spawn();
+    ledger.open(doors(&mut gateway).await);
+    let ended = tokio::time::timeout(PATIENCE, futures::future::try_join_all(clients)).await;
+    ledger.check();
+    let status = gateway.admin("status").await;
+    ended.unwrap_or_else(|_| panic!("seed {}: messages without an end: {status}", ledger.seed)).unwrap();
+    gateway.settle().await;
+    let status = check_status(ledger, &gateway).await;
+    assert_eq!(status["journal"]["open"], 0);
+    assert_eq!(gateway.get("/ready").await.0, 200);
+    assert_eq!(gateway.terminate().await, Some(0));
+    settle(ledger, place)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_doubled_or_reordered_by_kills_at_random_points_under_load() {
+    let (rounds, seed) = (rounds(ROUNDS), seed());
+    println!("chaos kills: GREENROOM_CHAOS_SEED={seed} GREENROOM_CHAOS_ROUNDS={rounds}");
+    let model = Model::start_on_thread();
+    model.config(|config| config.record = false);
+    let place = Place::with_model(&model.url(), config());
+    std::fs::create_dir_all(place.path().join("workspace").join(EFFECTS)).unwrap();
+    let ledger = Ledger::new(seed);
+    let mut clients = Vec::new();
+    for number in 0..TALKERS {
+        clients.push(tokio::spawn(Talker::new(Arc::clone(&ledger), number, CHATS_OF_EACH).run()));
+    }
+    for number in 0..PATIENT_ASKERS {
+        clients.push(tokio::spawn(Asker::patient(Arc::clone(&ledger), number).run()));
+    }
+    for number in 0..HASTY_ASKERS {
+        clients.push(tokio::spawn(Asker::hasty(Arc::clone(&ledger), number).run()));
+    }
+    let mut dice = Dice::new(seed, 0);
+    for _ in 0..rounds {
+        round(&ledger, &place, &mut dice).await;
+    }
+    let account = last_round(&ledger, &place, clients).await;
+    let dead = place.events().iter().filter(|event| event["event"] == "dead_lettered").count();
+    println!("chaos kills: seed {seed}, {rounds} kills, {account}, dead letters {dead}");
+    ledger.check();
+    assert_eq!((account.dead, account.failed, dead), (0, 0, 0));
+    assert!(account.answered > 0 && account.effects > 0, "there was no load");
+}
