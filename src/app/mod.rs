@@ -75,7 +75,8 @@ impl App {
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let Options { loaded, purpose, tools, world } = options;
         let env = crate::commands::environment();
-        let model = parts::model(&loaded, &env).map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
+        let own = world.as_ref().and_then(|world| world.model.clone());
+        let model = parts::model(&loaded, &env, own).map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
         let (world, real) = match world {
             Some(world) => (world, None),
             None => {
@@ -83,7 +84,7 @@ impl App {
                 (world, Some(real))
             }
         };
-        let World { ports, placement, log } = world;
+        let World { ports, placement, log, .. } = world;
         let metrics = Metrics::default();
         let kernel = Kernel::new(ports.clone(), log.clone(), metrics.clone());
         kernel.keep_crashes_in(loaded.paths.logs.join("crash"));
@@ -113,7 +114,7 @@ impl App {
             catalog.specs(),
             session_config(&loaded, &model, &ports)?,
         );
-        let provider = provider::Shared::new(model.settings, metrics.clone(), ports.clock.clone())
+        let provider = provider::Shared::new(model.settings, metrics.clone(), ports.clone())
             .map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
         children.attach(shared, &provider, &catalog);
         let phase = Arc::new(Phase::default());
@@ -225,7 +226,7 @@ async fn real_world(loaded: &Loaded, purpose: Purpose) -> anyhow::Result<(World,
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let arbiters = loaded.config.runtime.arbiters.unwrap_or_else(cores);
     let placement = Arc::new(ArbiterPlacement::new(arbiters).context("an arbiter cannot be started")?);
-    let world = World { ports, placement: placement.clone(), log: log.clone() };
+    let world = World { ports, placement: placement.clone(), log: log.clone(), model: None };
     Ok((world, Real { placement, log, _locks: locks }))
 }
 

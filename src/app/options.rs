@@ -32,6 +32,8 @@ pub struct World {
     pub placement: Arc<dyn Placement>,
     /// Where supervision events go.
     pub log: Arc<dyn SupervisionLog>,
+    /// Who answers in place of the configured provider.
+    pub model: Option<Arc<dyn provider::Model>>,
 }
 
 /// Everything that an application is started with.

@@ -23,12 +23,18 @@ pub struct Model {
     pub settings: Settings,
 }
 
-/// Chooses the provider.
+/// Chooses the provider; one of the program's own goes before the configured one.
 pub fn model(
     loaded: &Loaded,
     env: &std::collections::BTreeMap<String, String>,
+    own: Option<Arc<dyn provider::Model>>,
 ) -> Result<Model, crate::config::ConfigError> {
     let running = loaded.config.runtime.max_running_turns;
+    if let Some(own) = own {
+        let (provider, model) = (own.name(), own.name());
+        let settings = Settings { backend: Backend::Own(own), concurrent_max: running, limits: Limits::default() };
+        return Ok(Model { provider, model, settings });
+    }
     Ok(match loaded.provider(env)? {
         ProviderChoice::Offline { .. } => Model {
             provider: "offline".into(),

@@ -45,7 +45,7 @@ fn simulate<T>(life: impl Future<Output = T>) -> T {
 async fn start(directory: &Path, disk: &Arc<PowerCutDisk>, seed: u64) -> anyhow::Result<(App, Arc<MemoryLog>)> {
     let log = MemoryLog::new();
     let ports = memory_ports(disk.clone(), RuntimeClock::new(), seed);
-    let world = World { ports, placement: Arc::new(LocalPlacement::new()), log: log.clone() };
+    let world = World { ports, placement: Arc::new(LocalPlacement::new()), log: log.clone(), model: None };
     let options = Options::in_directory(directory)?.with_segment_bytes(64 * 1024).in_world(world);
     Ok((App::start(options).await?, log))
 }

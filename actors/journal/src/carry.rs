@@ -14,6 +14,7 @@ use std::io;
 
 use domain::ids::{SessionKey, TurnId};
 use protocol::journal::{Accepted, JournalError, Line, LogPosition};
+use supervision::planted::{Bug, planted};
 
 use crate::call::Call;
 use crate::engine::{Engine, Room};
@@ -126,7 +127,10 @@ impl Engine {
             return self.views_synced(Ok(()));
         }
         let (disk, dir, post) = (self.around.ports.disk.clone(), self.options.sessions_dir.clone(), self.post.clone());
-        self.around.ports.offload.run(Box::new(move || post.post(Call::ViewsSynced(disk.sync_fs(&dir)))));
+        self.around.ports.offload.run(Box::new(move || {
+            let synced = if planted(Bug::UnsyncedView) { Ok(()) } else { disk.sync_fs(&dir) };
+            post.post(Call::ViewsSynced(synced));
+        }));
     }
 
     /// The transcript files that were noted are on the device, or not.

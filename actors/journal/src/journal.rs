@@ -42,8 +42,9 @@ impl LogJournal {
         Self::start(options, around, |make| Pump::thread(make).map_err(OpenError::Thread))
     }
 
-    /// The same engine without a thread: each call is carried out by whoever makes it, before the call returns.
-    /// For simulations, where one thread runs everything on a paused clock.
+    /// The same engine without a thread: each call is carried out on the pool of `ports`, together with what has come
+    /// meanwhile; where that works in place, before the call returns. For simulations, where one thread runs everything on
+    /// a paused clock.
     pub fn open_local(
         options: Options,
         ports: Ports,
@@ -53,7 +54,8 @@ impl LogJournal {
         recent: Arc<dyn RecentIds>,
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
         let around = Surroundings { ports, metrics, log, sink, recent };
-        Self::start(options, around, |make| Ok(Pump::local(make)))
+        let pool = around.ports.offload.clone();
+        Self::start(options, around, |make| Ok(Pump::local(make, pool)))
     }
 
     fn start(

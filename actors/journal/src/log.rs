@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use protocol::journal::LogPosition;
+use supervision::planted::{Bug, planted};
 use supervision::ports::{Disk, DiskFile, Open};
 
 use crate::segment::{self, Durability, HEADER_BYTES, SegmentHeader};
@@ -102,7 +103,7 @@ impl Log {
     /// Writes one sealed batch where the next batch belongs, and syncs it.
     pub fn write(&mut self, batch: &[u8]) -> io::Result<()> {
         self.active.file.write_at(batch, self.offset)?;
-        if self.durability == Durability::Full {
+        if self.durability == Durability::Full && !planted(Bug::NoFsync) {
             self.active.file.sync_data()?;
         }
         self.offset += batch.len() as u64;
@@ -196,7 +197,9 @@ pub fn make(disk: &dyn Disk, dir: &Path, header: SegmentHeader, spare: Option<Pa
     file.write_at(&segment::encode(&header), 0)?;
     file.sync_data()?;
     disk.rename(from.as_deref().unwrap_or(&fresh), &path)?;
-    disk.sync_dir(dir)?;
+    if !planted(Bug::NoDirSync) {
+        disk.sync_dir(dir)?;
+    }
     let used = spare.filter(|_| from.is_some());
     Ok(Prepared { segment: Segment { header, file: Arc::from(file) }, used })
 }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+use supervision::ports::Offload;
 
 use crate::call::Call;
 use crate::engine::{Engine, PROBE_INTERVAL};
@@ -39,8 +41,11 @@ pub enum Pump {
     Local(Arc<Local>),
 }
 
-/// The engine without a thread: whoever finds it free turns it until the queue is empty.
+/// The engine without a thread: each call asks the pool to turn it, and whoever finds it free does so until the queue is
+/// empty. Where the pool works in place, that is the caller.
 pub struct Local {
+    me: Weak<Self>,
+    pool: Arc<dyn Offload>,
     queue: Mutex<VecDeque<Call>>,
     engine: Mutex<Option<Engine>>,
 }
@@ -60,8 +65,13 @@ impl Pump {
     }
 
     /// Makes the local form.
-    pub fn local(make: Box<dyn FnOnce(Post) -> Engine + Send>) -> Self {
-        let local = Arc::new(Local { queue: Mutex::default(), engine: Mutex::new(None) });
+    pub fn local(make: Box<dyn FnOnce(Post) -> Engine + Send>, pool: Arc<dyn Offload>) -> Self {
+        let local = Arc::new_cyclic(|me: &Weak<Local>| Local {
+            me: me.clone(),
+            pool,
+            queue: Mutex::default(),
+            engine: Mutex::new(None),
+        });
         let engine = make(Post::Local(Arc::downgrade(&local)));
         *locked(&local.engine) = Some(engine);
         local.turn();
@@ -83,14 +93,25 @@ impl Pump {
 impl Local {
     fn post(&self, call: Call) {
         locked(&self.queue).push_back(call);
-        self.turn();
+        if let Some(me) = self.me.upgrade() {
+            self.pool.run(Box::new(move || me.turn()));
+        }
     }
 
     /// A call made while the engine turns (by the sink, or by work that runs in place) only joins the queue: the
     /// outer turn takes it. Looking at the queue again after letting the engine go closes the gap between the two.
     fn turn(&self) {
         while !locked(&self.queue).is_empty() {
-            let Ok(mut engine) = self.engine.try_lock() else { return };
+            let mut engine = match self.engine.try_lock() {
+                Ok(engine) => engine,
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(broken)) => {
+                    if let Some(mut engine) = broken.into_inner().take() {
+                        engine.fail("the journal panicked");
+                    }
+                    return;
+                }
+            };
             let Some(running) = engine.as_mut() else { return };
             loop {
                 let call = locked(&self.queue).pop_front();

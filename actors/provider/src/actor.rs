@@ -14,8 +14,8 @@ use supervision::{Gone, tell};
 use tokio_util::sync::CancellationToken;
 
 use crate::retry::{CallError, RETRIES_MAX, WAIT_MAX, classify, failure};
-use crate::wire::openai::Caller;
-use crate::{Shared, http, offline};
+use crate::wire::openai::{Answer, Caller};
+use crate::{Answerer, Model, Shared, http, offline};
 
 /// First wait before a further try; doubled each time, with jitter.
 const WAIT_MIN: Duration = Duration::from_millis(500);
@@ -29,15 +29,20 @@ pub struct Provider {
 enum Backend {
     Offline,
     Server(Caller),
+    Own(Arc<dyn Model>),
     /// There can be no client; every call says so.
     Unusable(CallError),
 }
+
+/// Takes the pieces of an answer as they come.
+type Show<'a> = &'a dyn Fn(Delta);
 
 /// The asker's end of one call. Answers exactly once, also when the call panics; a cancelled call answers no more.
 struct Reply {
     shared: Arc<Shared>,
     stamp: Stamp,
     to: Recipient<Event>,
+    model: Arc<str>,
     cancel: CancellationToken,
     permit: Option<Permit>,
     begun: Duration,
@@ -49,14 +54,15 @@ struct Reply {
 impl Provider {
     /// A front end for the arbiter on which it is made.
     pub fn new(shared: Arc<Shared>) -> Self {
-        let backend = match &shared.endpoint {
-            None => Backend::Offline,
-            Some(endpoint) => match http::http_client() {
+        let backend = match &shared.answerer {
+            Answerer::Offline => Backend::Offline,
+            Answerer::Own(model) => Backend::Own(model.clone()),
+            Answerer::Server(endpoint) => match http::http_client() {
                 Ok(http) => Backend::Server(Caller {
                     endpoint: endpoint.clone(),
                     http,
                     limits: shared.limits,
-                    clock: shared.clock.clone(),
+                    clock: shared.ports.clock.clone(),
                 }),
                 Err(error) => Backend::Unusable(CallError::Request(format!("no HTTPS client can be made: {error}"))),
             },
@@ -84,12 +90,29 @@ impl Handler<Complete> for Provider {
 
     fn handle(&mut self, call: Complete, _: &mut Self::Context) {
         let Complete { stamp, permit, request, cancel, reply_to } = call;
-        let (shared, begun) = (self.shared.clone(), self.shared.clock.mono());
-        let reply = Reply { shared, stamp, to: reply_to, cancel, permit: Some(permit), begun, open: true };
+        let (shared, begun) = (self.shared.clone(), self.shared.ports.clock.mono());
+        let model = request.model.clone();
+        let reply = Reply { shared, stamp, to: reply_to, model, cancel, permit: Some(permit), begun, open: true };
         match &self.backend {
             Backend::Offline => answer_offline(reply, &request),
             Backend::Server(caller) => {
-                actix_rt::spawn(call_server(caller.clone(), reply, request));
+                let caller = caller.clone();
+                actix_rt::spawn(async move {
+                    let (name, body) = (caller.endpoint.name.clone(), caller.endpoint.body(&request));
+                    let secret = Some(caller.endpoint.secret());
+                    let prefix = id_prefix(reply.stamp);
+                    carry_out(reply, &name, secret, async |mut show| caller.attempt(&body, &prefix, &mut show).await)
+                        .await;
+                });
+            }
+            Backend::Own(model) => {
+                let model = model.clone();
+                actix_rt::spawn(async move {
+                    let prefix = id_prefix(reply.stamp);
+                    let name = model.name();
+                    carry_out(reply, &name, None, async |mut show| model.attempt(&request, &prefix, &mut show).await)
+                        .await;
+                });
             }
             Backend::Unusable(error) => {
                 let failure = failure(&self.shared.name, None, error);
@@ -137,46 +160,54 @@ async fn play(reply: &Reply, delay: Duration, piece_delay: Duration, deltas: Vec
     }
 }
 
-async fn call_server(caller: Caller, reply: Reply, request: ChatRequest) {
+/// Carries out one call to whoever `attempt` asks; `secret` is kept out of what is said about it.
+async fn carry_out(
+    reply: Reply,
+    name: &Arc<str>,
+    secret: Option<&str>,
+    attempt: impl AsyncFn(Show<'_>) -> Result<Answer, CallError>,
+) {
     let cancel = reply.cancel.clone();
     let gone = CancellationToken::new();
     let result = tokio::select! {
         biased;
         () = cancel.cancelled() => return reply.cancelled(),
         () = gone.cancelled() => return reply.cancelled(),
-        result = try_to_complete(&caller, &reply, &request, &gone) => result,
+        result = try_to_complete(&reply, name, &gone, attempt) => result,
     };
     match result {
         Ok(message) => reply.complete(message),
-        Err(error) => reply.fail(failure(&caller.endpoint.name, Some(caller.endpoint.secret()), &error)),
+        Err(error) => {
+            let failure = failure(name, secret, &error);
+            reply.fail(failure);
+        }
     }
 }
 
 /// Tries, and tries again as long as it makes sense and nothing of the answer was shown.
 async fn try_to_complete(
-    caller: &Caller,
     reply: &Reply,
-    request: &ChatRequest,
+    name: &Arc<str>,
     gone: &CancellationToken,
+    attempt: impl AsyncFn(Show<'_>) -> Result<Answer, CallError>,
 ) -> Result<AssistantMessage, CallError> {
-    let body = caller.endpoint.body(request);
-    let prefix = id_prefix(reply.stamp);
     let shown = Cell::new(false);
-    let attempt = async || {
-        let mut show = |delta| {
+    let once = async || {
+        let show = |delta| {
             shown.set(true);
             if reply.show(delta).is_err() {
                 gone.cancel();
             }
         };
-        caller.attempt(&body, &prefix, &mut show).await
+        attempt(&show).await
     };
     let backoff = ExponentialBuilder::new()
         .with_min_delay(WAIT_MIN)
         .with_max_delay(WAIT_MAX)
         .with_max_times(RETRIES_MAX)
-        .with_jitter();
-    let answer = attempt
+        .with_jitter()
+        .with_jitter_seed(reply.shared.ports.ids.random());
+    let answer = once
         .retry(backoff)
         .sleep(tokio::time::sleep)
         .when(|error| classify(error).again && !shown.get())
@@ -184,10 +215,9 @@ async fn try_to_complete(
             wait.map(|wait| classify(error).after.map_or(wait, |after| after.max(wait).min(WAIT_MAX)))
         })
         .notify(|error, wait| {
-            let provider = &*caller.endpoint.name;
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(
-                provider,
+                provider = &**name,
                 class = word(classify(error).kind),
                 wait_ms,
                 "a model call failed and is tried again"
@@ -200,8 +230,8 @@ async fn try_to_complete(
         calls: answer.calls,
         stop: answer.stop,
         usage: answer.usage,
-        provider: caller.endpoint.name.clone(),
-        model: request.model.clone(),
+        provider: name.clone(),
+        model: reply.model.clone(),
         error: None,
     })
 }
@@ -242,7 +272,7 @@ impl Reply {
     /// Without a `result` the call ended well.
     fn end(&mut self, result: Option<&'static str>, event: Option<Event>) {
         self.open = false;
-        self.shared.count(result, self.shared.clock.mono().saturating_sub(self.begun));
+        self.shared.count(result, self.shared.ports.clock.mono().saturating_sub(self.begun));
         // The place is free before the asker hears of the end and asks again.
         self.permit = None;
         if let Some(event) = event {

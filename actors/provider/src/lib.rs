@@ -11,6 +11,7 @@
 pub mod actor;
 pub mod arguments;
 pub mod http;
+mod model;
 pub mod offline;
 mod permits;
 pub mod retry;
@@ -23,11 +24,12 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use protocol::metrics::{ByProvider, ByProviderResult, Metrics};
-use supervision::ports::Clock;
+use supervision::ports::Ports;
 
 pub use self::http::http_client;
 pub use actor::Provider;
-pub use wire::openai::{BadServer, Server};
+pub use model::Model;
+pub use wire::openai::{Answer, BadServer, Server};
 
 use permits::Places;
 use wire::openai::Endpoint;
@@ -39,6 +41,8 @@ pub enum Backend {
     Offline,
     /// A server.
     OpenAi(Server),
+    /// A model of the program's own.
+    Own(Arc<dyn Model>),
 }
 
 /// Time limits of one try.
@@ -71,32 +75,45 @@ pub struct Settings {
 pub struct Shared {
     /// Of the provider, as in messages and metrics.
     name: Arc<str>,
-    /// Absent for the built-in model.
-    endpoint: Option<Arc<Endpoint>>,
+    answerer: Answerer,
     limits: Limits,
     places: Arc<Places>,
     metrics: Metrics,
     /// Looked up once, as most calls end well.
     answered: Counter,
     seconds: Histogram,
-    clock: Arc<dyn Clock>,
+    ports: Ports,
+}
+
+/// Who answers, checked.
+enum Answerer {
+    Offline,
+    Server(Arc<Endpoint>),
+    Own(Arc<dyn Model>),
 }
 
 impl Shared {
     /// Checks the settings.
-    pub fn new(settings: Settings, metrics: Metrics, clock: Arc<dyn Clock>) -> Result<Arc<Self>, BadServer> {
+    pub fn new(settings: Settings, metrics: Metrics, ports: Ports) -> Result<Arc<Self>, BadServer> {
         let Settings { backend, concurrent_max, limits } = settings;
-        let endpoint = match backend {
-            Backend::Offline => None,
-            Backend::OpenAi(server) => Some(Arc::new(Endpoint::new(server)?)),
+        let (answerer, name) = match backend {
+            Backend::Offline => (Answerer::Offline, offline::NAME.into()),
+            Backend::OpenAi(server) => {
+                let endpoint = Arc::new(Endpoint::new(server)?);
+                let name: Arc<str> = endpoint.name.clone();
+                (Answerer::Server(endpoint), name)
+            }
+            Backend::Own(model) => {
+                let name = model.name();
+                (Answerer::Own(model), name)
+            }
         };
-        let name: Arc<str> = endpoint.as_ref().map_or_else(|| offline::NAME.into(), |endpoint| endpoint.name.clone());
         let provider = || name.to_string();
         let answered =
             metrics.provider_calls.get_or_create_owned(&ByProviderResult { provider: provider(), result: "ok" });
         let seconds = metrics.provider_seconds.get_or_create_owned(&ByProvider { provider: provider() });
         let places = Places::new(concurrent_max);
-        Ok(Arc::new(Self { name, endpoint, limits, places, metrics, answered, seconds, clock }))
+        Ok(Arc::new(Self { name, answerer, limits, places, metrics, answered, seconds, ports }))
     }
 
     /// Counts a call that ended.

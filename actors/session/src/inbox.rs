@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use domain::ids::{Seq, TurnId};
 use protocol::journal::InboxItem;
+use supervision::planted::{Bug, planted};
 
 /// How many turns may wait in memory. The journal refuses far earlier, unless it is configured above this.
 pub const ITEMS_MAX: usize = 4096;
@@ -84,7 +85,8 @@ impl Inbox {
     /// When one is running already: turns of a session never overlap.
     pub fn begin(&mut self) -> Option<InboxItem> {
         assert!(self.running.is_none(), "a turn begins while another one runs");
-        let item = self.waiting.pop_front()?;
+        let newest = planted(Bug::NewestFirst);
+        let item = if newest { self.waiting.pop_back() } else { self.waiting.pop_front() }?;
         self.running = Some((item.seq, item.turn));
         if self.waiting.is_empty() {
             // An idle session keeps no buffer.

@@ -16,6 +16,7 @@ pub mod memory;
 mod monitor;
 pub mod panic;
 pub mod placement;
+pub mod planted;
 pub mod ports;
 pub mod real;
 pub mod restart;

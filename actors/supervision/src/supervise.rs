@@ -28,6 +28,7 @@ use tokio::time::Sleep;
 
 use crate::monitor::Vitals;
 use crate::panic::{Caught, catch};
+use crate::planted::act;
 use crate::restart::{CrashHistory, Verdict};
 use crate::spawn::{Child, Kernel};
 
@@ -209,7 +210,10 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervise<A> {
             if let Some(backoff) = &mut self.backoff {
                 std::task::ready!(backoff.as_mut().poll(task));
                 self.backoff = None;
-                match catch(|| actor.restart()) {
+                match catch(|| {
+                    let _acting = act(self.watch.child.kind);
+                    actor.restart()
+                }) {
                     Ok(true) => {}
                     Ok(false) => {
                         // Nobody has its address any more.
@@ -225,7 +229,10 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervise<A> {
                     }
                 }
             }
-            match catch(|| Pin::new(actor).poll(task)) {
+            match catch(|| {
+                let _acting = act(self.watch.child.kind);
+                Pin::new(actor).poll(task)
+            }) {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(())) => {
                     let reason = self.watch.child.crash.exit().unwrap_or(ExitReason::Normal);

@@ -1,7 +1,6 @@
 use domain::chat::{Content, Message, StopReason};
 use domain::ids::{Attempt, Epoch, SessionKey, TurnId};
 use protocol::metrics::{ByProviderResult, Metrics};
-use supervision::real::RealClock;
 use testkit::deadline::{run, run_paused, timed};
 use testkit::model::{Model, PlannedError};
 use testkit::probe::Probe;
@@ -24,7 +23,7 @@ impl Scene {
     #[allow(clippy::disallowed_methods, reason = "the test watches the actor")]
     fn new(backend: crate::Backend) -> Self {
         let settings = Settings { backend, concurrent_max: 1, limits: Limits::default() };
-        let shared = Shared::new(settings, Metrics::default(), Arc::new(RealClock::new())).unwrap();
+        let shared = Shared::new(settings, Metrics::default(), supervision::real::real_ports(1).unwrap()).unwrap();
         let provider = Provider::new(shared.clone()).start();
         Self { provider, shared, probe: Probe::new(), cancel: CancellationToken::new() }
     }
@@ -220,6 +219,7 @@ fn a_call_that_ends_without_an_answer_says_so() {
             shared: scene.shared.clone(),
             stamp: STAMP,
             to: scene.probe.recipient(),
+            model: "m".into(),
             cancel: scene.cancel.clone(),
             permit: None,
             begun: Duration::ZERO,

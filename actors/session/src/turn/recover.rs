@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use domain::chat::{Message, ToolCall, Usage};
 use domain::ids::{ToolCallId, TurnId};
 use protocol::journal::{CutTurn, LeftBy, Started};
+use supervision::planted::{Bug, planted};
 
 use super::Rules;
 
@@ -67,6 +68,9 @@ pub struct Progress {
 /// Counts the cut and decides.
 pub fn decide(cut: &Cut, rules: &Rules) -> Decision {
     let mut next = cut.turn.started;
+    if planted(Bug::ForgottenCrashes) && cut.turn.left_by != LeftBy::Crash {
+        next.crashes = 0;
+    }
     match cut.turn.left_by {
         LeftBy::Crash => next.crashes += u32::from(cut.blamed),
         LeftBy::Death => {

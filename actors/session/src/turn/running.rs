@@ -10,6 +10,7 @@ use domain::prompt::CANCELLED_NOTICE;
 use domain::transcript::TurnClose;
 use protocol::journal::{Accepted, InboxItem, TurnEnd};
 use protocol::turn::{Finished, TurnProgress, TurnResult};
+use supervision::planted::{Bug, planted};
 
 use super::calls::{Calls, synthetic};
 use super::recover::Cut;
@@ -125,6 +126,9 @@ impl Running {
     pub fn answer(&mut self, message: Box<AssistantMessage>) -> Batch {
         let ending = Ending { result: TurnResult::Done, text: message.text.clone(), model: Arc::clone(&message.model) };
         let mut batch = self.batch();
+        if planted(Bug::DoubleReply) && self.attempt > Attempt::FIRST {
+            batch.records.push(Record::Assistant(message.clone(), None));
+        }
         batch.records.push(Record::Assistant(message, Some(TurnClose::Done)));
         self.end(batch, TurnEnd::Done, ending)
     }

@@ -7,6 +7,7 @@ use domain::chat::ToolCall;
 use domain::prompt::dead_letter_notice;
 use protocol::journal::Accepted;
 use protocol::turn::TurnProgress;
+use supervision::planted::{Bug, planted};
 
 use super::Machine;
 use crate::turn::calls::{self, Calls};
@@ -95,7 +96,9 @@ impl Machine {
         out.push(Effect::Began(turn.id(), turn.attempt));
         out.push(Effect::Recovered(turn.id(), turn.attempt, cut.turn.left_by));
         let mut batch = Batch { turn: Some(turn.id()), started: Some(started), ..Batch::default() };
-        let repeatable = |name: &str| calls::spec(&self.rules.tools, name).is_some_and(|spec| spec.idempotent);
+        let repeatable = |name: &str| {
+            calls::spec(&self.rules.tools, name).is_some_and(|spec| spec.idempotent) || planted(Bug::ToolRerun)
+        };
         let unknown: Vec<ToolCall> = turn
             .calls
             .open()
