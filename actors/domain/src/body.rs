@@ -1,5 +1,7 @@
 //! What a door hands over for one turn, exactly as the journal keeps it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -41,7 +43,7 @@ pub enum HistorySource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnBody {
     /// What the user said; becomes the user entry.
-    pub content: Vec<Content>,
+    pub content: Arc<[Content]>,
     /// Context of the request, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<ContextMessage>,
@@ -57,7 +59,7 @@ impl TurnBody {
     /// A plain text message.
     pub fn text(text: impl Into<String>) -> Self {
         Self {
-            content: vec![Content::text(text)],
+            content: [Content::text(text)].into(),
             context: Vec::new(),
             history: HistorySource::Session,
             ephemeral: false,

@@ -70,6 +70,6 @@ mod tests {
             assert_eq!(text_tokens(text), tokens, "{text}");
         }
         let image = Content::Image { data: "AAAA".into(), mime: "image/png".to_owned() };
-        assert_eq!(message_tokens(&Message::User(vec![Content::text("hi"), image])), 4 + 1 + IMAGE_TOKENS);
+        assert_eq!(message_tokens(&Message::User([Content::text("hi"), image].into())), 4 + 1 + IMAGE_TOKENS);
     }
 }

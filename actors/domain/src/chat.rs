@@ -130,15 +130,15 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
-/// A message of a conversation.
+/// A message of a conversation; shares what it says with the transcript entry that it was made of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
     /// From a person.
-    User(Vec<Content>),
+    User(Arc<[Content]>),
     /// From the model.
-    Assistant(AssistantMessage),
+    Assistant(Arc<AssistantMessage>),
     /// From a tool.
-    ToolResult(ToolResult),
+    ToolResult(Arc<ToolResult>),
 }
 
 /// The texts among `content`, joined by newlines.

@@ -4,18 +4,17 @@
 //! **Invariant:** no clock and no map order in here. The same parts give the same bytes, and a longer conversation only
 //! adds to the end, which is what the prompt caches of providers live on.
 
-use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::body::{ContextRole, HistorySource, TurnBody};
-use crate::budget::{MESSAGE_TOKENS, text_tokens, tools_tokens};
+use crate::budget::{message_tokens, text_tokens, tools_tokens};
 use crate::chat::{AssistantMessage, Content, Message, StopReason, Usage};
-use crate::history;
-use crate::ids::{ToolCallId, TurnId};
+use crate::history::{self, Kept};
+use crate::ids::TurnId;
 use crate::request::{ChatRequest, ToolSpec};
 use crate::text::head_and_tail;
-use crate::transcript::{AssistantEntry, Entry, EntryKind, Head, UserEntry};
+use crate::transcript::{AssistantEntry, Entry, EntryKind, Head, Transcript, UserEntry};
 
 /// A file of the workspace that is part of the system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +65,15 @@ pub enum Round {
     Last,
 }
 
+/// What the requests of all sessions have in common, counted once.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    system: Arc<str>,
+    tools: Arc<[ToolSpec]>,
+    system_tokens: u64,
+    tools_tokens: u64,
+}
+
 /// Everything that one model call is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestParts<'a> {
@@ -77,20 +85,43 @@ pub struct RequestParts<'a> {
     pub temperature: f32,
     /// The model's window: prompt and answer together.
     pub context_window_tokens: u64,
-    /// [`system_prompt`], made once.
-    pub system: &'a str,
-    /// Tools on offer.
-    pub tools: &'a Arc<[ToolSpec]>,
-    /// The conversation: [`crate::transcript::Transcript::path_to_leaf`].
-    pub path: &'a [&'a Entry],
+    /// System prompt and tools.
+    pub frame: &'a Frame,
+    /// The conversation.
+    pub transcript: &'a Transcript,
     /// The running turn.
     pub turn: TurnId,
     /// What it was asked.
     pub body: &'a TurnBody,
-    /// Calls that were started and may have had an effect.
-    pub started: &'a HashSet<ToolCallId>,
     /// Which round.
     pub round: Round,
+}
+
+// === impl Frame ===
+
+impl Frame {
+    /// Of a [`system_prompt`] and the tools on offer.
+    pub fn new(system: impl Into<Arc<str>>, tools: Arc<[ToolSpec]>) -> Self {
+        let system = system.into();
+        let (system_tokens, tools_tokens) = (text_tokens(&system), tools_tokens(&tools));
+        Self { system, tools, system_tokens, tools_tokens }
+    }
+
+    /// The system prompt of a turn, and its tokens: what the request's own instructions add follows ours.
+    fn system(&self, body: &TurnBody) -> (Arc<str>, u64) {
+        let mut added = body.context.iter().filter(|message| message.role == ContextRole::System).peekable();
+        if added.peek().is_none() {
+            return (Arc::clone(&self.system), self.system_tokens);
+        }
+        let mut out = self.system.to_string();
+        for message in added {
+            out.push_str("\n# Instructions for this request\n\n");
+            out.push_str(message.text.trim());
+            out.push('\n');
+        }
+        let tokens = text_tokens(&out);
+        (out.into(), tokens)
+    }
 }
 
 /// The system prompt.
@@ -125,35 +156,30 @@ pub fn system_prompt(parts: &SystemParts<'_>) -> String {
     out
 }
 
-/// Builds the request. If the running turn has no user entry in `path` (it repeats one that was given up), its body is
-/// shown in that place.
-pub fn chat_request(parts: &RequestParts<'_>) -> ChatRequest {
-    let system = system_with_context(parts.system, parts.body);
-    let (tools, instruction): (Arc<[ToolSpec]>, _) = match parts.round {
-        Round::Open => (parts.tools.clone(), None),
-        Round::Last => (Arc::from([]), Some(LAST_ROUND_INSTRUCTION)),
+/// Builds the request. If the running turn has no user entry in the transcript (it repeats one that was given up), its
+/// body is shown in that place. `kept` belongs to the transcript.
+pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
+    let (system, system_tokens) = parts.frame.system(parts.body);
+    let (tools, tools_tokens, instruction) = match parts.round {
+        Round::Open => (Arc::clone(&parts.frame.tools), parts.frame.tools_tokens, None),
+        Round::Last => (Arc::from([]), 0, Some(Message::User([Content::text(LAST_ROUND_INSTRUCTION)].into()))),
     };
-    let spent = text_tokens(&system)
-        + tools_tokens(&tools)
-        + instruction.map_or(0, |text| MESSAGE_TOKENS + text_tokens(text))
-        + u64::from(parts.max_tokens)
-        + RESERVE_TOKENS;
-    let added = added_entries(parts);
-    let own_from = parts.path.iter().position(|entry| entry.turn() == Some(parts.turn)).unwrap_or(parts.path.len());
-    let (before, own) = parts.path.split_at(own_from);
-    let before = match parts.body.history {
-        HistorySource::Session => before,
-        HistorySource::Request => &[],
+    let asked = system_tokens + tools_tokens + instruction.as_ref().map_or(0, message_tokens);
+    let budget = parts.context_window_tokens.saturating_sub(asked + u64::from(parts.max_tokens) + RESERVE_TOKENS);
+    let own = kept.follow(parts.transcript, parts.turn);
+    let added = added_entries(parts, &own);
+    let tail: Vec<&Entry> = added.iter().chain(own).collect();
+    let mut history = match parts.body.history {
+        HistorySource::Session => kept.select(parts.transcript, parts.turn, &tail, budget),
+        HistorySource::Request => history::select(&tail, budget),
     };
-    let path: Vec<&Entry> = before.iter().copied().chain(&added).chain(own.iter().copied()).collect();
-    let mut messages =
-        history::select(&path, parts.started, parts.context_window_tokens.saturating_sub(spent)).messages;
-    messages.extend(instruction.map(|text| Message::User(vec![Content::text(text)])));
+    instruction.into_iter().for_each(|message| history.messages.push(message));
     ChatRequest {
-        model: parts.model.clone(),
+        model: Arc::clone(parts.model),
         system,
-        messages,
+        messages: history.messages,
         tools,
+        tokens: asked + history.tokens,
         max_tokens: parts.max_tokens,
         temperature: parts.temperature,
     }
@@ -185,34 +211,24 @@ pub fn too_large_notice(bytes: u64) -> String {
     )
 }
 
-fn system_with_context(system: &str, body: &TurnBody) -> String {
-    let mut out = system.to_owned();
-    for message in body.context.iter().filter(|message| message.role == ContextRole::System) {
-        out.push_str("\n# Instructions for this request\n\n");
-        out.push_str(message.text.trim());
-        out.push('\n');
-    }
-    out
-}
-
 /// Entries that are only in the request: its context, and its message if the transcript has it not under this turn.
-fn added_entries(parts: &RequestParts<'_>) -> Vec<Entry> {
+fn added_entries(parts: &RequestParts<'_>, own: &[&Entry]) -> Vec<Entry> {
     let mut added = Vec::new();
     for message in &parts.body.context {
         match message.role {
             ContextRole::System => {}
-            ContextRole::User => added.push(user_entry(vec![Content::text(message.text.as_str())])),
+            ContextRole::User => added.push(user_entry([Content::text(message.text.as_str())].into())),
             ContextRole::Assistant => added.push(assistant_entry(&message.text, parts.model)),
         }
     }
-    let said = |entry: &&Entry| matches!(entry.kind, EntryKind::User(_)) && entry.turn() == Some(parts.turn);
-    if !parts.path.iter().any(said) {
-        added.push(user_entry(parts.body.content.clone()));
+    let said = |entry: &&Entry| entry.user().is_some() && entry.turn() == Some(parts.turn);
+    if !own.iter().any(said) {
+        added.push(user_entry(Arc::clone(&parts.body.content)));
     }
     added
 }
 
-fn user_entry(content: Vec<Content>) -> Entry {
+fn user_entry(content: Arc<[Content]>) -> Entry {
     Entry::new(nowhere(), EntryKind::User(UserEntry { content, mark: None }))
 }
 
@@ -227,7 +243,7 @@ fn assistant_entry(text: &str, model: &Arc<str>) -> Entry {
         model: model.clone(),
         error: None,
     };
-    let entry = AssistantEntry { message, turn: None, end: None, transcript_only: false };
+    let entry = AssistantEntry { message: message.into(), turn: None, end: None, transcript_only: false };
     Entry::new(nowhere(), EntryKind::Assistant(Box::new(entry)))
 }
 

@@ -28,13 +28,65 @@ pub struct ChatRequest {
     /// Model name, as the provider knows it.
     pub model: Arc<str>,
     /// System prompt.
-    pub system: String,
+    pub system: Arc<str>,
     /// The conversation, oldest first.
-    pub messages: Vec<Message>,
+    pub messages: Messages,
     /// Tools on offer, in a fixed order; empty forbids tool calls.
     pub tools: Arc<[ToolSpec]>,
+    /// About how many tokens all of that has, by the estimate of [`crate::budget`].
+    pub tokens: u64,
     /// Upper bound of the answer, in tokens.
     pub max_tokens: u32,
     /// Sampling temperature.
     pub temperature: f32,
+}
+
+/// The messages of a request, oldest first. What earlier requests had as well is shared with them.
+#[derive(Debug, Clone, Default)]
+pub struct Messages {
+    shared: Arc<Vec<Message>>,
+    /// The first of them that is shown.
+    from: usize,
+    own: Vec<Message>,
+}
+
+// === impl Messages ===
+
+impl Messages {
+    /// Those of `shared` from place `from` on, and `own` behind them.
+    pub(crate) fn behind(shared: &Arc<Vec<Message>>, from: usize, own: Vec<Message>) -> Self {
+        Self { shared: Arc::clone(shared), from: from.min(shared.len()), own }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Message> {
+        self.shared.iter().skip(self.from).chain(&self.own)
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.shared.len() - self.from + self.own.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, message: Message) {
+        self.own.push(message);
+    }
+}
+
+impl From<Vec<Message>> for Messages {
+    fn from(own: Vec<Message>) -> Self {
+        Self { own, ..Self::default() }
+    }
+}
+
+impl PartialEq for Messages {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
 }

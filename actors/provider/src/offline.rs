@@ -61,7 +61,7 @@ pub fn answer(request: &ChatRequest, id_prefix: &str) -> Reply {
             deltas.push(Delta::Text(piece));
         }
     }
-    let usage = Usage { input_tokens: size(request), output_tokens: tokens(text.len()), cached_tokens: 0 };
+    let usage = Usage { input_tokens: request.tokens, output_tokens: tokens(text.len()), cached_tokens: 0 };
     let stop = if calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
     Reply {
         delay: delay(&script, &turn),
@@ -125,22 +125,6 @@ fn tokens(bytes: usize) -> u64 {
     bytes.div_ceil(4) as u64
 }
 
-fn size(request: &ChatRequest) -> u64 {
-    let of_content = |content: &[Content]| -> usize {
-        let of_piece = |piece: &Content| match piece {
-            Content::Text { text } => text.len(),
-            Content::Image { data, .. } => data.len(),
-        };
-        content.iter().map(of_piece).sum()
-    };
-    let of_messages = request.messages.iter().map(|message| match message {
-        Message::User(content) => of_content(content),
-        Message::Assistant(answer) => answer.text.len(),
-        Message::ToolResult(result) => of_content(&result.content),
-    });
-    tokens(request.system.len() + of_messages.sum::<usize>())
-}
-
 #[cfg(test)]
 mod tests {
     use domain::chat::{Arguments, ToolResult};
@@ -149,15 +133,16 @@ mod tests {
     use super::*;
 
     fn user(text: &str) -> Message {
-        Message::User(vec![Content::text(text)])
+        Message::User([Content::text(text)].into())
     }
 
     fn ask(messages: Vec<Message>) -> Reply {
         let request = ChatRequest {
             model: "m".into(),
-            system: "sys".to_owned(),
-            messages,
+            system: "sys".into(),
+            messages: messages.into(),
             tools: [].into(),
+            tokens: 2,
             max_tokens: 1,
             temperature: 0.0,
         };
@@ -196,17 +181,13 @@ mod tests {
         assert_eq!((first.message.stop, first.deltas.len()), (StopReason::ToolUse, 0));
         let result = |text: &str| {
             let content = vec![Content::text(text)];
-            Message::ToolResult(ToolResult {
-                call: ToolCallId("c".into()),
-                name: "a".to_owned(),
-                content,
-                is_error: false,
-            })
+            let (call, name) = (ToolCallId("c".into()), "a".to_owned());
+            Message::ToolResult(ToolResult { call, name, content, is_error: false }.into())
         };
-        let mut messages = vec![user(script), Message::Assistant(first.message), result("r1"), result("r2")];
+        let mut messages = vec![user(script), Message::Assistant(first.message.into()), result("r1"), result("r2")];
         let second = ask(messages.clone());
         assert_eq!(second.message.calls.len(), 1);
-        messages.extend([Message::Assistant(second.message), result("r3")]);
+        messages.extend([Message::Assistant(second.message.into()), result("r3")]);
         assert_eq!(ask(messages).message.text, "ok results=3 last_result=r3");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use domain::body::TurnBody;
 use domain::chat::Message;
+use domain::history::Kept;
 use domain::ids::TurnId;
 use domain::prompt::{RequestParts, Round, chat_request};
 use domain::request::ChatRequest;
@@ -23,6 +24,7 @@ pub const FRESH_FOR: Duration = Duration::from_secs(2);
 /// A transcript in memory, counted among those of the process.
 pub struct Context {
     transcript: Transcript,
+    kept: Kept,
     bytes: u64,
     /// When it was last known to be what the file says.
     pub checked_at: Duration,
@@ -35,7 +37,7 @@ impl Context {
     /// Keeps `transcript`, which takes about `bytes`.
     pub fn new(transcript: Transcript, bytes: u64, now: Duration, shared: &Arc<Shared>) -> Self {
         shared.cached.fetch_add(bytes, Ordering::Relaxed);
-        Self { transcript, bytes, checked_at: now, shared: Arc::clone(shared) }
+        Self { transcript, kept: Kept::default(), bytes, checked_at: now, shared: Arc::clone(shared) }
     }
 
     /// Adds our own entries, as they are committed.
@@ -53,27 +55,23 @@ impl Context {
     }
 
     /// The next model call of `turn`.
-    pub fn request(&self, turn: TurnId, body: &TurnBody, tools: Tools) -> ChatRequest {
+    pub fn request(&mut self, turn: TurnId, body: &TurnBody, tools: Tools) -> ChatRequest {
         let shared = &self.shared;
-        let system = shared.system.text();
-        let path = self.transcript.path_to_leaf();
-        let started = HashSet::new();
-        chat_request(&RequestParts {
+        let parts = RequestParts {
             model: &shared.config.model,
             max_tokens: shared.config.max_tokens,
             temperature: shared.config.temperature,
             context_window_tokens: shared.config.context_window_tokens,
-            system: &system,
-            tools: &shared.tools,
-            path: &path,
+            frame: &shared.system.frame(),
+            transcript: &self.transcript,
             turn,
             body,
-            started: &started,
             round: match tools {
                 Tools::Offered => Round::Open,
                 Tools::Withheld => Round::Last,
             },
-        })
+        };
+        chat_request(&parts, &mut self.kept)
     }
 
     /// What the transcript has of a turn.
@@ -117,10 +115,10 @@ pub fn written(transcript: &Transcript, turn: TurnId) -> Written {
         }
         written.user |= entry.user().is_some();
         if let Some(assistant) = entry.assistant() {
-            written.messages.push(Message::Assistant(assistant.message.clone()));
+            written.messages.push(Message::Assistant(Arc::clone(&assistant.message)));
         }
         if let Some(result) = entry.tool_result() {
-            written.messages.push(Message::ToolResult(result.result.clone()));
+            written.messages.push(Message::ToolResult(Arc::clone(&result.result)));
         }
     }
     written

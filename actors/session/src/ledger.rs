@@ -118,15 +118,15 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
             let (accepted, body) = setting.said?;
             let idempotency_key = format!("{}:{}", accepted.source, accepted.message_id).into();
             let mark = UserMark { turn: accepted.turn, idempotency_key, body_hash: accepted.body_hash };
-            EntryKind::User(UserEntry { content: body.content.clone(), mark: Some(mark) })
+            EntryKind::User(UserEntry { content: Arc::clone(&body.content), mark: Some(mark) })
         }
         Record::Assistant(message, end) => EntryKind::Assistant(Box::new(AssistantEntry {
-            message: *message,
+            message: Arc::from(message),
             turn: *turn,
             end,
             transcript_only: false,
         })),
-        Record::Tool(result) => EntryKind::ToolResult(ToolResultEntry { result, turn: *turn }),
+        Record::Tool(result) => EntryKind::ToolResult(ToolResultEntry { result: Arc::new(result), turn: *turn }),
     })
 }
 
@@ -157,7 +157,7 @@ mod tests {
             accepted_ms: 0,
             retry_of: None,
         };
-        let body = TurnBody { content: vec![Content::text("hi")], ..TurnBody::text("") };
+        let body = TurnBody { content: [Content::text("hi")].into(), ..TurnBody::text("") };
         let ids = SeededIds::new(1);
         let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(4), 12, &Transcript::default());
         let mut file = Vec::new();

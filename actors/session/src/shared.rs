@@ -59,7 +59,6 @@ pub struct Shared {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) events: Arc<dyn TurnEvents>,
     pub(crate) metrics: Metrics,
-    pub(crate) tools: Arc<[ToolSpec]>,
     pub(crate) config: SessionConfig,
     pub(crate) rules: Arc<Rules>,
     pub(crate) system: SystemPrompt,
@@ -101,9 +100,9 @@ impl Shared {
             provider: Arc::clone(&config.provider),
             model: Arc::clone(&config.model),
         });
-        let system = SystemPrompt::new(&config.workspace, Arc::clone(&tools));
+        let system = SystemPrompt::new(&config.workspace, tools);
         let cached = AtomicU64::new(0);
-        Arc::new(Self { ports, log, journal, events, metrics, tools, config, rules, system, cached })
+        Arc::new(Self { ports, log, journal, events, metrics, config, rules, system, cached })
     }
 
     /// Where the transcript of `key` lies.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::prompt::{BOOTSTRAP_FILES, BootstrapFile, SystemParts, system_prompt};
+use domain::prompt::{BOOTSTRAP_FILES, BootstrapFile, Frame, SystemParts, system_prompt};
 use domain::request::ToolSpec;
 use supervision::ports::{Disk, Ports};
 
@@ -23,7 +23,7 @@ pub struct SystemPrompt {
 
 #[derive(Debug, Clone)]
 struct Made {
-    text: Arc<str>,
+    frame: Arc<Frame>,
     looked_at: Duration,
 }
 
@@ -36,8 +36,9 @@ impl SystemPrompt {
     }
 
     /// As it was last made.
-    pub fn text(&self) -> Arc<str> {
-        self.made().as_ref().map_or_else(|| Arc::from(""), |made| Arc::clone(&made.text))
+    pub fn frame(&self) -> Arc<Frame> {
+        let made = self.made().as_ref().map(|made| Arc::clone(&made.frame));
+        made.unwrap_or_else(|| Arc::new(Frame::new("", Arc::clone(&self.tools))))
     }
 
     /// Makes it anew if its files may have changed. Blocks: for the blocking pool.
@@ -50,8 +51,8 @@ impl SystemPrompt {
             BOOTSTRAP_FILES.iter().filter_map(|name| read(&*ports.disk, &self.workspace, name)).collect();
         let workspace = self.workspace.to_string_lossy();
         let parts = SystemParts { workspace: &workspace, tools: &self.tools, bootstrap: &bootstrap };
-        let text = system_prompt(&parts).into();
-        *self.made() = Some(Made { text, looked_at: now });
+        let frame = Arc::new(Frame::new(system_prompt(&parts), Arc::clone(&self.tools)));
+        *self.made() = Some(Made { frame, looked_at: now });
     }
 
     fn made(&self) -> MutexGuard<'_, Option<Made>> {

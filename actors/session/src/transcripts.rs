@@ -196,7 +196,7 @@ mod tests {
                 idempotency_key: format!("ws:{number}").into(),
                 body_hash: number,
             };
-            out += &user_line(&head, &UserEntry { content: vec![Content::text(text)], mark: Some(mark) });
+            out += &user_line(&head, &UserEntry { content: [Content::text(text)].into(), mark: Some(mark) });
             out.push('\n');
         }
         disk.create_dir_all(Path::new("/s")).unwrap();

@@ -1,15 +1,19 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::chat::{Arguments, Usage};
-use crate::transcript::{Head, ToolResultEntry, Transcript, UserEntry};
+use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, ToolResult, Usage};
+use crate::ids::{ToolCallId, TurnId};
+use crate::transcript::{AssistantEntry, EntryKind, Head, ToolResultEntry, Transcript, UserEntry, UserMark};
 
 fn id(text: &str) -> ToolCallId {
     ToolCallId(text.into())
 }
 
 fn user(text: &str) -> EntryKind {
-    EntryKind::User(UserEntry { content: vec![Content::text(text)], mark: None })
+    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: None })
 }
 
 fn call(id_text: &str, name: &str) -> ToolCall {
@@ -27,13 +31,18 @@ fn assistant(text: &str, stop: StopReason, calls: &[(&str, &str)]) -> EntryKind 
         model: "m".into(),
         error: None,
     };
-    EntryKind::Assistant(Box::new(AssistantEntry { message, turn: None, end: None, transcript_only: false }))
+    EntryKind::Assistant(Box::new(AssistantEntry {
+        message: message.into(),
+        turn: None,
+        end: None,
+        transcript_only: false,
+    }))
 }
 
 fn result(call: &str, text: &str) -> EntryKind {
     let content = vec![Content::text(text)];
     let result = ToolResult { call: id(call), name: "t".to_owned(), content, is_error: false };
-    EntryKind::ToolResult(ToolResultEntry { result, turn: None })
+    EntryKind::ToolResult(ToolResultEntry { result: result.into(), turn: None })
 }
 
 fn compaction(summary: &str, first_kept: Option<&str>) -> EntryKind {
@@ -51,9 +60,9 @@ fn transcript(kinds: Vec<EntryKind>) -> Transcript {
 }
 
 /// `u:text`, `a:text(call,call)`, `r:call=text`.
-fn told(messages: &[Message]) -> Vec<String> {
+fn told<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Vec<String> {
     messages
-        .iter()
+        .into_iter()
         .map(|message| match message {
             Message::User(content) => format!("u:{}", crate::chat::plain_text(content)),
             Message::Assistant(message) => {
@@ -68,8 +77,8 @@ fn told(messages: &[Message]) -> Vec<String> {
 #[track_caller]
 fn check(kinds: Vec<EntryKind>, expected: &[&str]) {
     let transcript = transcript(kinds);
-    let history = select(&transcript.path_to_leaf(), &HashSet::from([id("begun")]), u64::MAX);
-    assert_eq!(told(&history.messages), expected);
+    let history = select(&transcript.path_to_leaf(), u64::MAX);
+    assert_eq!(told(history.messages.iter()), expected);
 }
 
 #[test]
@@ -98,11 +107,10 @@ fn results_stand_behind_their_calls_in_order() {
 
 #[test]
 fn calls_without_result_get_one() {
-    let unknown = format!("r:begun={OUTCOME_UNKNOWN}");
-    let not_run = format!("r:2={NOT_RUN}");
+    let (first, second) = (format!("r:1={NOT_RUN}"), format!("r:2={NOT_RUN}"));
     check(
-        vec![user("hi"), assistant("", StopReason::ToolUse, &[("begun", "t"), ("2", "t"), ("3", " ")]), user("and?")],
-        &["u:hi", "a:(begun,2)", &unknown, &not_run, "u:and?"],
+        vec![user("hi"), assistant("", StopReason::ToolUse, &[("1", "t"), ("2", "t"), ("3", " ")]), user("and?")],
+        &["u:hi", "a:(1,2)", &first, &second, "u:and?"],
     );
     check(vec![user("hi"), assistant("", StopReason::ToolUse, &[("1", "")]), result("1", "x")], &["u:hi"]);
 }
@@ -171,9 +179,9 @@ fn the_budget_keeps_the_newest_turns() {
         (15, vec!["u:three"], 2),
         (0, vec!["u:three"], 2),
     ] {
-        let history = select(&path, &HashSet::new(), budget);
+        let history = select(&path, budget);
         assert_eq!(
-            (told(&history.messages), history.turns_left_out),
+            (told(history.messages.iter()), history.turns_left_out),
             (expected.iter().map(|s| (*s).to_owned()).collect(), left_out)
         );
         assert_eq!(history.tokens, history.messages.iter().map(message_tokens).sum::<u64>());
@@ -181,7 +189,7 @@ fn the_budget_keeps_the_newest_turns() {
 }
 
 fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
-    let ids = prop::sample::select(vec!["a", "b", "c", "begun", ""]);
+    let ids = prop::sample::select(vec!["a", "b", "c", ""]);
     let stops = prop::sample::select(vec![
         StopReason::Stop,
         StopReason::Length,
@@ -207,8 +215,9 @@ fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
 }
 
 /// The rules that providers insist on.
-fn assert_legal(messages: &[Message]) -> Result<(), TestCaseError> {
-    prop_assert!(messages.first().is_none_or(|first| matches!(first, Message::User(_))));
+fn assert_legal<'m>(messages: impl Iterator<Item = &'m Message>) -> Result<(), TestCaseError> {
+    let mut messages = messages.peekable();
+    prop_assert!(messages.peek().is_none_or(|first| matches!(first, Message::User(_))));
     let mut open: Vec<ToolCallId> = Vec::new();
     let mut ids = HashSet::new();
     for message in messages {
@@ -233,21 +242,60 @@ fn assert_legal(messages: &[Message]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Marks messages as those of a turn, as far as they can be.
+fn of_turn(kind: EntryKind, number: u128) -> EntryKind {
+    let turn = TurnId(uuid::Uuid::from_u128(number));
+    match kind {
+        EntryKind::User(user) => {
+            let mark = UserMark { turn, idempotency_key: "ws:1".into(), body_hash: 1 };
+            EntryKind::User(UserEntry { mark: Some(mark), ..user })
+        }
+        EntryKind::Assistant(mut assistant) => {
+            assistant.turn = Some(turn);
+            EntryKind::Assistant(assistant)
+        }
+        EntryKind::ToolResult(result) => EntryKind::ToolResult(ToolResultEntry { turn: Some(turn), ..result }),
+        other => other,
+    }
+}
+
 proptest! {
+    #[test]
+    fn what_is_kept_between_turns_changes_no_request(
+        turns in prop::collection::vec((kinds(), any::<bool>()), 1..4),
+        budget in 0u64..300,
+    ) {
+        let mut kept = Kept::default();
+        let mut grown = Transcript::default();
+        for (number, (kinds, ours)) in turns.into_iter().enumerate() {
+            let turn = TurnId(uuid::Uuid::from_u128(number as u128));
+            // A request before each entry, as if a round of the model began there.
+            for kind in kinds {
+                let kind = if ours { of_turn(kind, number as u128) } else { kind };
+                let parent = grown.append_parent().cloned();
+                let head = Head { id: grown.entries().len().to_string().into(), parent, timestamp_ms: 1 };
+                let own: Vec<Entry> = kept.follow(&grown, turn).into_iter().cloned().collect();
+                let own: Vec<&Entry> = own.iter().collect();
+                let expected = select(&grown.path_to_leaf(), budget);
+                prop_assert_eq!(kept.select(&grown, turn, &own, budget), expected);
+                grown.push(Entry::new(head, kind));
+            }
+        }
+    }
+
     #[test]
     fn every_transcript_and_budget_gives_a_legal_request(kinds in kinds(), budget in 0u64..200) {
         let transcript = transcript(kinds);
         let path = transcript.path_to_leaf();
-        let started = HashSet::from([id("begun")]);
-        let history = select(&path, &started, budget);
-        assert_legal(&history.messages)?;
+        let history = select(&path, budget);
+        assert_legal(history.messages.iter())?;
         prop_assert_eq!(history.tokens, history.messages.iter().map(message_tokens).sum::<u64>());
         let users = history.messages.iter().filter(|message| matches!(message, Message::User(_))).count();
         prop_assert!(history.tokens <= budget || users <= 1);
-        prop_assert_eq!(&select(&path, &started, budget), &history);
-        let all = repair(&path, &started).messages;
-        assert_legal(&all)?;
+        prop_assert_eq!(&select(&path, budget), &history);
+        let all = repair(&path).messages;
+        assert_legal(all.iter())?;
         prop_assert_eq!(history.messages.is_empty(), all.is_empty());
-        prop_assert_eq!(history.messages.last(), all.last());
+        prop_assert_eq!(history.messages.iter().next_back(), all.last());
     }
 }

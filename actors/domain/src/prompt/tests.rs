@@ -20,7 +20,7 @@ fn tool() -> ToolSpec {
 
 fn asked(number: u128, text: &str) -> EntryKind {
     let mark = UserMark { turn: turn(number), idempotency_key: "ws:1".into(), body_hash: 1 };
-    EntryKind::User(UserEntry { content: vec![Content::text(text)], mark: Some(mark) })
+    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark) })
 }
 
 fn conversation() -> Transcript {
@@ -34,19 +34,18 @@ fn conversation() -> Transcript {
 }
 
 fn build(transcript: &Transcript, number: u128, body: &TurnBody, round: Round) -> ChatRequest {
-    chat_request(&RequestParts {
+    let parts = RequestParts {
         model: &"m".into(),
         max_tokens: 100,
         temperature: 0.1,
         context_window_tokens: 10_000,
-        system: "SYSTEM\n",
-        tools: &Arc::from([tool()]),
-        path: &transcript.path_to_leaf(),
+        frame: &Frame::new("SYSTEM\n", Arc::from([tool()])),
+        transcript,
         turn: turn(number),
         body,
-        started: &HashSet::new(),
         round,
-    })
+    };
+    chat_request(&parts, &mut Kept::default())
 }
 
 fn texts(request: &ChatRequest) -> Vec<String> {
@@ -80,7 +79,7 @@ fn a_request_has_the_session_or_its_own_history() {
     body.context = vec![context(ContextRole::System, "Speak French.")];
     let request = build(&transcript, 2, &body, Round::Open);
     assert_eq!(texts(&request), ["first", "one", "second"]);
-    assert_eq!(request.system, "SYSTEM\n\n# Instructions for this request\n\nSpeak French.\n");
+    assert_eq!(&*request.system, "SYSTEM\n\n# Instructions for this request\n\nSpeak French.\n");
     assert_eq!(request, build(&transcript, 2, &body, Round::Open));
     body.history = HistorySource::Request;
     body.context.extend([context(ContextRole::User, "mine"), context(ContextRole::Assistant, "yours")]);

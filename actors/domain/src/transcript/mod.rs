@@ -108,7 +108,7 @@ pub enum EntryKind {
     /// A tool's answer.
     ToolResult(ToolResultEntry),
     /// Text that the model is shown as if a user had said it (custom messages, shell runs of other programs).
-    Shown(Vec<Content>),
+    Shown(Arc<[Content]>),
     /// Everything before it is replaced by a summary.
     Compaction {
         /// The summary.
@@ -145,7 +145,7 @@ pub enum EntryKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserEntry {
     /// What was said.
-    pub content: Vec<Content>,
+    pub content: Arc<[Content]>,
     /// Which turn it began; absent in files of others.
     pub mark: Option<UserMark>,
 }
@@ -165,7 +165,7 @@ pub struct UserMark {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AssistantEntry {
     /// The message.
-    pub message: AssistantMessage,
+    pub message: Arc<AssistantMessage>,
     /// Which turn it belongs to; absent in files of others.
     pub turn: Option<TurnId>,
     /// Set on the last message of a turn.
@@ -178,7 +178,7 @@ pub struct AssistantEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResultEntry {
     /// The result.
-    pub result: ToolResult,
+    pub result: Arc<ToolResult>,
     /// Which turn it belongs to; absent in files of others.
     pub turn: Option<TurnId>,
 }

@@ -251,7 +251,7 @@ impl RawLine<'_> {
         let first_kept = || string(self.first_kept_entry_id).map(Arc::from);
         Some(match self.r#type.as_ref() {
             "message" => message::kind(self.message?)?,
-            "custom_message" => EntryKind::Shown(message::content(self.content)),
+            "custom_message" => EntryKind::Shown(message::content(self.content).into()),
             "compaction" => {
                 EntryKind::Compaction { summary: string(self.summary).unwrap_or_default(), first_kept: first_kept() }
             }

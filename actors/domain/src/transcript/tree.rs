@@ -83,6 +83,11 @@ impl Transcript {
         path
     }
 
+    /// The entries from `at` on, while all of them simply follow one another; then the nodes among them are the path.
+    pub fn chain_from(&self, at: usize) -> Option<&[Entry]> {
+        if self.tree.index.is_some() { None } else { self.entries.get(at..) }
+    }
+
     pub(super) fn insert(&mut self, mut entry: Entry, raw: RawParent) {
         if entry.is_node() && !entry.side {
             entry.parent = self.logical_parent(raw);

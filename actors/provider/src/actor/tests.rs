@@ -57,8 +57,9 @@ impl Scene {
         let Event::Permitted { stamp: STAMP, permit } = self.probe.next().await else { panic!("no permit") };
         let request = ChatRequest {
             model: "m".into(),
-            system: String::new(),
-            messages: vec![Message::User(vec![Content::text(text)])],
+            system: "".into(),
+            messages: vec![Message::User([Content::text(text)].into())].into(),
+            tokens: 0,
             tools: [].into(),
             max_tokens: 100,
             temperature: 0.5,

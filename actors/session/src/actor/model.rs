@@ -56,7 +56,7 @@ impl Session {
     fn send_call(&mut self, call: Call, ctx: &mut Ctx<Self>) {
         let Some((stamp, cancel)) = self.asker(call.round) else { return };
         let Life::Live(live) = &mut self.state else { return };
-        let (Some(context), Some((_, body, _))) = (&live.context, live.machine.body()) else { return };
+        let (Some(context), Some((_, body, _))) = (&mut live.context, live.machine.body()) else { return };
         let request = context.request(stamp.turn, body, call.tools);
         let Some(permit) = live.work.as_mut().and_then(|work| work.permit.take()) else { return };
         let complete = Complete { stamp, permit, request, cancel, reply_to: ctx.address().recipient() };

@@ -409,12 +409,12 @@ fn keep(kept: &mut Kept, record: Record) {
             assert!(kept.user, "an answer before the question");
             assert_eq!(open_calls(kept), 0, "a message while calls have no result");
             assert!(close.is_none() || message.calls.is_empty());
-            kept.messages.push(Message::Assistant(*message));
+            kept.messages.push(Message::Assistant(message.into()));
         }
         Record::Tool(result) => {
             assert!(!has_result(kept, &result.call), "two results");
             let before = open_calls(kept);
-            kept.messages.push(Message::ToolResult(result));
+            kept.messages.push(Message::ToolResult(result.into()));
             assert_eq!(open_calls(kept) + 1, before, "a result without its call");
         }
     }

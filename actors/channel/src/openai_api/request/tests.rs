@@ -43,7 +43,7 @@ fn a_request_with_a_history_brings_its_own() {
     assert_eq!(request.session, SessionName::Stateless);
     assert!(request.body.ephemeral && request.stream && request.include_usage);
     assert_eq!(request.body.history, HistorySource::Request);
-    assert_eq!(request.body.content, [Content::text("c")]);
+    assert_eq!(*request.body.content, [Content::text("c")]);
     assert_eq!(
         context(&request),
         [
@@ -75,7 +75,7 @@ fn pictures_come_as_data_urls() {
     )
     .unwrap();
     let image = Content::Image { data: "aGk=".into(), mime: "image/png".into() };
-    assert_eq!(request.body.content, [Content::text("see"), image]);
+    assert_eq!(*request.body.content, [Content::text("see"), image]);
 }
 
 #[test]

@@ -81,23 +81,23 @@ pub(super) fn kind(raw: &RawValue) -> Option<EntryKind> {
     let message: RawMessage<'_> = serde_json::from_str(raw.get()).ok()?;
     let turn = parsed::<TurnId>(message.turn_id);
     Some(match message.role.as_ref() {
-        "user" => EntryKind::User(UserEntry { content: content(message.content), mark: mark(&message, turn) }),
+        "user" => EntryKind::User(UserEntry { content: content(message.content).into(), mark: mark(&message, turn) }),
         "assistant" => EntryKind::Assistant(Box::new(assistant(&message, turn))),
         "toolResult" => EntryKind::ToolResult(ToolResultEntry {
-            result: ToolResult {
+            result: Arc::new(ToolResult {
                 call: ToolCallId(string(message.tool_call_id).unwrap_or_default().into()),
                 name: string(message.tool_name).unwrap_or_default(),
                 content: content(message.content),
                 is_error: parsed(message.is_error).unwrap_or(false),
-            },
+            }),
             turn,
         }),
-        "custom" | "hookMessage" => EntryKind::Shown(content(message.content)),
+        "custom" | "hookMessage" => EntryKind::Shown(content(message.content).into()),
         "bashExecution" if parsed(message.exclude_from_context) == Some(true) => EntryKind::Silent,
         "bashExecution" => {
             let command = string(message.command).unwrap_or_default();
             let output = string(message.output).unwrap_or_default();
-            EntryKind::Shown(vec![Content::text(format!("I ran `{command}` in a shell. Its output:\n{output}"))])
+            EntryKind::Shown([Content::text(format!("I ran `{command}` in a shell. Its output:\n{output}"))].into())
         }
         _ => return None,
     })
@@ -163,7 +163,7 @@ fn assistant(message: &RawMessage<'_>, turn: Option<TurnId>) -> AssistantEntry {
         transcript_only: provider == "openclaw" && matches!(model.as_str(), "delivery-mirror" | "gateway-injected"),
         turn,
         end: parsed::<TurnClose>(message.turn_end),
-        message: AssistantMessage {
+        message: Arc::new(AssistantMessage {
             text,
             reasoning: (!reasoning.is_empty()).then_some(reasoning),
             calls,
@@ -172,7 +172,7 @@ fn assistant(message: &RawMessage<'_>, turn: Option<TurnId>) -> AssistantEntry {
             provider: provider.into(),
             model: model.into(),
             error: string(message.error_message),
-        },
+        }),
     }
 }
 

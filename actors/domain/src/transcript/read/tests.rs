@@ -37,12 +37,12 @@ fn check_path(lines: &[String], expected: &[&str], append_parent: Option<&str>) 
 
 fn user(text: &str, number: u128) -> UserEntry {
     let mark = UserMark { turn: turn(number), idempotency_key: format!("ws:m{number}").into(), body_hash: 0xab };
-    UserEntry { content: vec![Content::text(text)], mark: Some(mark) }
+    UserEntry { content: [Content::text(text)].into(), mark: Some(mark) }
 }
 
 fn answer(text: &str, number: u128, end: Option<TurnClose>) -> AssistantEntry {
     AssistantEntry {
-        message: AssistantMessage {
+        message: Arc::new(AssistantMessage {
             text: text.to_owned(),
             reasoning: Some("hm".to_owned()),
             calls: Vec::new(),
@@ -51,7 +51,7 @@ fn answer(text: &str, number: u128, end: Option<TurnClose>) -> AssistantEntry {
             provider: "offline".into(),
             model: "echo".into(),
             error: None,
-        },
+        }),
         turn: Some(turn(number)),
         end,
         transcript_only: false,
@@ -86,7 +86,8 @@ fn what_is_written_is_read_back() {
     let session = SessionId(uuid::Uuid::from_u128(7));
     let asking = user("hi", 1);
     let mut calling = answer("", 1, None);
-    calling.message.calls = vec![
+    let message = Arc::make_mut(&mut calling.message);
+    message.calls = vec![
         ToolCall { id: ToolCallId("c1".into()), name: "a".to_owned(), arguments: Arguments::Object(Map::new()) },
         ToolCall {
             id: ToolCallId("c2".into()),
@@ -94,15 +95,15 @@ fn what_is_written_is_read_back() {
             arguments: Arguments::Malformed { text: "{".to_owned(), problem: "cut".to_owned() },
         },
     ];
-    calling.message.stop = StopReason::ToolUse;
+    message.stop = StopReason::ToolUse;
     let image = Content::Image { data: "AAAA".into(), mime: "image/png".to_owned() };
     let result = ToolResultEntry {
-        result: ToolResult {
+        result: Arc::new(ToolResult {
             call: ToolCallId("c1".into()),
             name: "a".to_owned(),
             content: vec![Content::text("ok"), image],
             is_error: true,
-        },
+        }),
         turn: Some(turn(1)),
     };
     let lines = [
@@ -143,7 +144,7 @@ fn damage_is_counted_and_read_around() {
     let path = transcript.path_to_leaf();
     assert_eq!(path.len(), 3);
     let EntryKind::User(said) = &path[2].kind else { panic!("a user entry was expected") };
-    assert_eq!(said.content, [Content::text("tab\there \u{fffd} \u{1}")]);
+    assert_eq!(*said.content, [Content::text("tab\there \u{fffd} \u{1}")]);
     let EntryKind::Opaque { bytes } = &transcript.entries()[3].kind else { panic!("the number is opaque") };
     assert_eq!(text.get(bytes.clone()), Some("42"));
     assert!(read_lines(b"").problems.is_empty());

@@ -123,24 +123,22 @@ mod tests {
             error: None,
         };
         let result = |id: &str| {
-            Message::ToolResult(ToolResult {
-                call: ToolCallId(id.into()),
-                name: "read".to_owned(),
-                content: vec![Content::text("one"), Content::text("two")],
-                is_error: false,
-            })
+            let content = vec![Content::text("one"), Content::text("two")];
+            let (call, name) = (ToolCallId(id.into()), "read".to_owned());
+            Message::ToolResult(ToolResult { call, name, content, is_error: false }.into())
         };
         let picture = Content::Image { data: "aGk=".into(), mime: "image/png".to_owned() };
         ChatRequest {
             model: "m".into(),
-            system: "be good".to_owned(),
+            system: "be good".into(),
             messages: vec![
-                Message::User(vec![Content::text("look"), picture]),
-                Message::Assistant(answer),
+                Message::User([Content::text("look"), picture].into()),
+                Message::Assistant(answer.into()),
                 result("c1"),
                 result("c2"),
-                Message::User(vec![Content::text("and?")]),
-            ],
+                Message::User([Content::text("and?")].into()),
+            ]
+            .into(),
             tools: [ToolSpec {
                 name: "read".to_owned(),
                 description: "reads".to_owned(),
@@ -149,6 +147,7 @@ mod tests {
                 idempotent: true,
             }]
             .into(),
+            tokens: 0,
             max_tokens: 100,
             temperature: 0.1,
         }
@@ -185,7 +184,7 @@ mod tests {
     fn extra_fields_overrule_add_and_remove_but_never_the_stream() {
         let extra = json!({"temperature": null, "stream_options": null, "stream": false, "top_k": 4, "max_tokens": 5});
         let quirks = Quirks { extra_body: extra.as_object().unwrap().clone(), max_completion_tokens: false };
-        let bare = ChatRequest { system: String::new(), messages: Vec::new(), tools: [].into(), ..request() };
+        let bare = ChatRequest { system: "".into(), messages: Vec::new().into(), tools: [].into(), ..request() };
         let expected = json!({"model": "m", "messages": [], "max_tokens": 5, "stream": true, "top_k": 4});
         assert_eq!(body(&bare, &quirks), expected);
         let newer = Quirks { max_completion_tokens: true, ..Quirks::default() };

@@ -189,7 +189,8 @@ fn the_longest_answer_fits_into_a_line_of_the_journal() {
         model: "m".into(),
         error: None,
     };
-    let entry = domain::transcript::AssistantEntry { message, turn: None, end: None, transcript_only: false };
+    let entry =
+        domain::transcript::AssistantEntry { message: message.into(), turn: None, end: None, transcript_only: false };
     let head = domain::transcript::Head { id: "1".into(), parent: None, timestamp_ms: 0 };
     let line = domain::transcript::assistant_line(&head, &entry);
     assert!(line.len() > 6 * (ANSWER_BYTES_MAX - 1) && line.len() < 13 << 20, "{}", line.len());
