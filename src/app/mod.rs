@@ -20,7 +20,7 @@ use anyhow::Context;
 use channel::doors::PhaseWord;
 use channel::{Hub, Phase};
 use journal::LogJournal;
-use protocol::journal::{DeadLetter, Journal};
+use protocol::journal::{DeadLetter, Journal, OutRow, OutSink};
 use protocol::metrics::Metrics;
 use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
@@ -271,10 +271,25 @@ fn open_journal(
 ) -> anyhow::Result<Arc<LogJournal>> {
     let options = parts::journal(loaded);
     let open = if threaded { LogJournal::open } else { LogJournal::open_local };
-    let opened = open(options, ports.clone(), metrics.clone(), log.clone(), registry.clone(), transcripts.clone());
+    let opened = open(
+        options,
+        ports.clone(),
+        metrics.clone(),
+        log.clone(),
+        registry.clone(),
+        Arc::new(Undelivered),
+        transcripts.clone(),
+    );
     let (journal, report) = opened.map_err(|error| Exit::new(ExitCode::Disk, error.to_string()))?;
     tracing::info!(?report, "journal recovered");
     Ok(journal)
+}
+
+/// There is no channel that is told: rows wait in the log for one.
+struct Undelivered;
+
+impl OutSink for Undelivered {
+    fn out(&self, _: OutRow) {}
 }
 
 fn registry_config(loaded: &Loaded) -> RegistryConfig {

@@ -250,6 +250,88 @@ impl fmt::Display for Attempt {
     }
 }
 
+/// One part of a reply on its way to a channel. Text: `<turn>:<n>`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeliveryId {
+    /// The turn that said it.
+    pub turn: TurnId,
+    /// Which part, from 1.
+    pub n: u32,
+}
+
+impl fmt::Display for DeliveryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.turn, self.n)
+    }
+}
+
+impl FromStr for DeliveryId {
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = || BadId::Malformed { what: "delivery id", expected: "a turn id, a colon and a number from 1" };
+        let (turn, n) = text.split_once(':').ok_or_else(bad)?;
+        let turn = turn.parse().map_err(|_| bad())?;
+        let n = Some(n).filter(|n| n.bytes().all(|byte| byte.is_ascii_digit())).ok_or_else(bad)?;
+        Ok(Self { turn, n: n.parse().ok().filter(|n| *n > 0).ok_or_else(bad)? })
+    }
+}
+
+/// The name of a dead letter: that of what was given up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LetterId {
+    /// A turn.
+    Turn(TurnId),
+    /// A delivery.
+    Delivery(DeliveryId),
+}
+
+impl fmt::Display for LetterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Turn(turn) => turn.fmt(f),
+            Self::Delivery(delivery) => delivery.fmt(f),
+        }
+    }
+}
+
+impl FromStr for LetterId {
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let turn = || text.parse().map(Self::Turn);
+        let delivery = |_| text.parse().map(Self::Delivery);
+        turn().or_else(delivery).map_err(|_| BadId::Malformed {
+            what: "dead letter id",
+            expected: "a turn id (a UUID), or a delivery id (a turn id, a colon and a number)",
+        })
+    }
+}
+
+macro_rules! id_as_text {
+    ($name:ident) => {
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+id_as_text!(DeliveryId);
+id_as_text!(LetterId);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,5 +348,21 @@ mod tests {
         assert!("not-a-uuid".parse::<TurnId>().is_err());
         assert_eq!(EntryId(0xab).to_string(), "00000000000000ab");
         assert!(serde_json::from_str::<MessageId>(r#""a\u0000b""#).is_err());
+    }
+
+    #[test]
+    fn letters_are_named_after_a_turn_or_a_delivery() {
+        let turn = "0192f0c1-0000-7000-8000-000000000001";
+        let read = |text: &str| text.parse::<LetterId>();
+        assert!(matches!(read(turn), Ok(LetterId::Turn(_))));
+        let delivery = format!("{turn}:12");
+        assert!(matches!(read(&delivery), Ok(LetterId::Delivery(DeliveryId { n: 12, .. }))));
+        assert_eq!(read(&delivery).unwrap().to_string(), delivery);
+        for bad in
+            ["", ":1", "x", &format!("{turn}:"), &format!("{turn}:0"), &format!("{turn}:+1"), &format!("{turn}:1:2")]
+        {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        assert_eq!(serde_json::to_string(&read(turn).unwrap()).unwrap(), format!("\"{turn}\""));
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::oneshot::Sender;
 
 use crate::carry::CarryRead;
 use crate::log::Prepared;
+use crate::outgoing::Outgoing;
 
 /// One thing for the engine to do.
 pub enum Call {
@@ -37,6 +38,8 @@ pub enum Call {
     Unfinished(Sender<Vec<Unfinished>>),
     /// See [`protocol::journal::Journal::dead_letters`].
     DeadLetters(Sender<Vec<DeadLetter>>),
+    /// About rows of the outbox and about single dead letters.
+    Outgoing(Outgoing),
     /// See [`protocol::journal::Journal::drain`].
     Drain,
     /// See [`protocol::journal::Journal::close`].

@@ -11,18 +11,20 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
-use domain::ids::{SessionKey, TurnId};
-use protocol::journal::{Accepted, JournalError, Line, LogPosition};
+use domain::ids::{DeliveryId, LetterId, SessionKey, TurnId};
+use protocol::journal::{Accepted, DeadLetter, JournalError, Line, LogPosition, OutRow};
 use supervision::planted::{Bug, planted};
 
 use crate::call::Call;
 use crate::engine::{Engine, Room};
 use crate::key::{KeyState, OpenBody, Written};
 use crate::read::Source;
-use crate::record::Record;
+use crate::record::{Content, Record};
 use crate::reply::Reply;
 use crate::segment::Durability;
+use crate::state::Kept;
 
 /// Segments that are never copied from.
 pub const KEEP_SEGMENTS: usize = 4;
@@ -59,24 +61,28 @@ struct Carry {
     /// Its first byte.
     cutoff: LogPosition,
     keys: VecDeque<SessionKey>,
-    letters: usize,
+    rows: VecDeque<DeliveryId>,
+    letters: VecDeque<LetterId>,
     reading: bool,
 }
 
 /// What a record that is read for copying is.
 enum Wanted {
-    Turn(TurnId),
-    Lines(u64),
+    Turn(SessionKey, TurnId),
+    Lines(SessionKey, u64),
+    Row(DeliveryId),
+    Letter(LetterId),
 }
 
 enum Got {
-    Turn(std::sync::Arc<Accepted>),
+    Turn(Arc<Accepted>),
     Lines(Vec<Line>),
+    Row(OutRow),
+    Letter(Content),
 }
 
 /// A record that was read to be copied forward.
 pub struct CarryRead {
-    key: SessionKey,
     from: LogPosition,
     wanted: Wanted,
     got: Result<Got, JournalError>,
@@ -166,7 +172,9 @@ impl Engine {
         let totals = self.state.totals;
         let needed = totals.open_bytes
             + totals.line_bytes
-            + 256 * (totals.open + self.state.keys.len() as u64 + self.state.letters.len() as u64);
+            + self.state.outbox.bytes()
+            + self.state.letters.bytes()
+            + 256 * (totals.open + (self.state.keys.len() + self.state.outbox.len() + self.state.letters.len()) as u64);
         let keep = KEEP_SEGMENTS + (2 * needed / self.log.segment_bytes) as usize;
         let Some(excess) = self.log.live_segments().checked_sub(keep).filter(|excess| *excess > 0) else { return };
         let first = self.log.older.get(excess).unwrap_or(&self.log.active);
@@ -180,8 +188,10 @@ impl Engine {
             .collect();
         keys.sort_unstable();
         let keys = keys.into_iter().map(|(_, key)| key.clone()).collect();
-        let letters = self.state.letters.iter().filter(|(at, _)| *at < cutoff).count();
-        self.checkpoint.stage = Stage::Carrying(Carry { oldest, cutoff, keys, letters, reading: false });
+        let rows = self.state.outbox.iter().filter(|row| row.at < cutoff).map(|row| row.id).collect();
+        let old_letter = |kept: &&Kept| kept.first() < cutoff;
+        let letters = self.state.letters.iter().filter(old_letter).map(|kept| kept.letter.id).collect();
+        self.checkpoint.stage = Stage::Carrying(Carry { oldest, cutoff, keys, rows, letters, reading: false });
     }
 
     fn carry(&mut self, mut carry: Carry) {
@@ -198,13 +208,16 @@ impl Engine {
                 break;
             }
         }
+        if wanted.is_empty() && carry.keys.is_empty() && !self.checkpoint.blocked {
+            self.want_outgoing(&mut carry, &mut wanted);
+        }
         if !wanted.is_empty() {
             carry.reading = true;
             self.checkpoint.stage = Stage::Carrying(carry);
             return self.read_wanted(wanted);
         }
-        if carry.keys.is_empty() && !self.checkpoint.blocked {
-            if self.carry_letters(&mut carry) && self.finish(carry.oldest) {
+        if carry.is_done() && !self.checkpoint.blocked {
+            if self.finish(carry.oldest) {
                 return;
             }
             self.checkpoint.blocked = true;
@@ -217,7 +230,7 @@ impl Engine {
         &mut self,
         key: &SessionKey,
         cutoff: LogPosition,
-        wanted: &mut Vec<(SessionKey, LogPosition, Wanted)>,
+        wanted: &mut Vec<(LogPosition, Wanted)>,
         bytes: &mut u64,
     ) -> bool {
         let Some(state) = self.state.keys.get(key) else { return true };
@@ -238,15 +251,34 @@ impl Engine {
                 OpenBody::Inline(message) => inline.push(message.clone()),
                 OpenBody::InLog(_) => {
                     *bytes += u64::from(open.bytes);
-                    wanted.push((key.clone(), open.at, Wanted::Turn(open.turn)));
+                    wanted.push((open.at, Wanted::Turn(key.clone(), open.turn)));
                 }
             }
         }
         for lines in state.lines.iter().filter(|lines| lines.at < cutoff) {
             *bytes += u64::from(lines.bytes);
-            wanted.push((key.clone(), lines.at, Wanted::Lines(lines.commit)));
+            wanted.push((lines.at, Wanted::Lines(key.clone(), lines.commit)));
         }
         inline.into_iter().all(|message| self.copy(Record::Carried { key: key.clone(), message }))
+    }
+
+    /// Lists rows and letters that have to be read.
+    fn want_outgoing(&mut self, carry: &mut Carry, wanted: &mut Vec<(LogPosition, Wanted)>) {
+        let mut bytes = 0;
+        while bytes < READ_BYTES_MAX && wanted.len() < KEYS_PER_TURN {
+            if let Some(id) = carry.rows.pop_front() {
+                let Some((_, row)) = self.state.outbox.get(id).filter(|(_, row)| row.at < carry.cutoff) else {
+                    continue;
+                };
+                bytes += u64::from(row.bytes);
+                wanted.push((row.at, Wanted::Row(id)));
+                continue;
+            }
+            let Some(id) = carry.letters.pop_front() else { return };
+            let Some(kept) = self.state.letters.get(id).filter(|kept| kept.first() < carry.cutoff) else { continue };
+            bytes += u64::from(kept.bytes) + 256;
+            wanted.push((kept.content.unwrap_or(kept.at), Wanted::Letter(id)));
+        }
     }
 
     /// Appends a copied record; `false` when there is no room.
@@ -260,17 +292,16 @@ impl Engine {
         true
     }
 
-    fn read_wanted(&mut self, wanted: Vec<(SessionKey, LogPosition, Wanted)>) {
+    fn read_wanted(&mut self, wanted: Vec<(LogPosition, Wanted)>) {
         // Places in the open batch cannot be among them: they are not below the cutoff.
-        let sources: Vec<_> =
-            wanted.into_iter().map(|(key, from, wanted)| (self.source(from), key, from, wanted)).collect();
+        let sources: Vec<_> = wanted.into_iter().map(|(from, wanted)| (self.source(from), from, wanted)).collect();
         let post = self.post.clone();
         self.around.ports.offload.run(Box::new(move || {
-            let read = sources.into_iter().map(|(source, key, from, wanted)| {
+            let read = sources.into_iter().map(|(source, from, wanted)| {
                 let got = source
                     .ok_or_else(|| JournalError::Unreadable("its segment is gone".to_owned()))
                     .and_then(|source| read(&source, &wanted));
-                CarryRead { key, from, wanted, got }
+                CarryRead { from, wanted, got }
             });
             post.post(Call::CarryRead(read.collect()));
         }));
@@ -280,47 +311,77 @@ impl Engine {
     pub(crate) fn carry_read(&mut self, read: Vec<CarryRead>) {
         let Stage::Carrying(mut carry) = std::mem::take(&mut self.checkpoint.stage) else { return };
         carry.reading = false;
-        for CarryRead { key, from, wanted, got } in read {
-            let Some(state) = self.state.keys.get(&key) else { continue };
-            let needed = match wanted {
-                Wanted::Turn(turn) => state.open.iter().any(|open| open.turn == turn && open.at == from),
-                Wanted::Lines(commit) => state.lines.iter().any(|lines| lines.commit == commit && lines.at == from),
-            };
-            if !needed {
+        for CarryRead { from, wanted, got } in read {
+            if !self.needs(from, &wanted) {
                 continue;
             }
-            let record = match (got, wanted, state.session) {
-                (Ok(Got::Turn(message)), Wanted::Turn(_), _) => Record::Carried { key: key.clone(), message },
-                (Ok(Got::Lines(lines)), Wanted::Lines(commit), Some(session)) => {
-                    Record::Lines { key: key.clone(), session, commit, lines }
-                }
-                (Err(error), _, _) => {
+            let got = match got {
+                Ok(got) => Some(got),
+                // A letter from before contents were kept has none.
+                Err(_) if self.is_bare(&wanted) => None,
+                Err(error) => {
                     // Its segment stays, so nothing is lost that was not lost before.
                     tracing::error!(%error, "a needed record of the journal cannot be read; old segments are kept");
                     return;
                 }
-                (Ok(_), _, _) => continue,
             };
-            if !self.copy(record) {
+            let copied = self.snapshot(&wanted, got).is_none_or(|record| self.copy(record));
+            if !copied {
                 self.checkpoint.blocked = true;
-                if carry.keys.front() != Some(&key) {
-                    carry.keys.push_front(key);
-                }
+                carry.again(wanted);
             }
         }
         self.checkpoint.stage = Stage::Carrying(carry);
     }
 
-    fn carry_letters(&mut self, carry: &mut Carry) -> bool {
-        let old: Vec<_> = self
-            .state
-            .letters
-            .iter()
-            .take(carry.letters)
-            .filter(|(at, _)| *at < carry.cutoff)
-            .map(|(_, letter)| letter.clone())
-            .collect();
-        old.into_iter().all(|letter| self.copy(Record::Letter(letter)))
+    fn needs(&self, from: LogPosition, wanted: &Wanted) -> bool {
+        let state = &self.state;
+        match wanted {
+            Wanted::Turn(key, turn) => {
+                let open = |key: &KeyState| key.open.iter().any(|open| open.turn == *turn && open.at == from);
+                state.keys.get(key).is_some_and(|key| open(key))
+            }
+            Wanted::Lines(key, commit) => {
+                let wait = |key: &KeyState| key.lines.iter().any(|lines| lines.commit == *commit && lines.at == from);
+                state.keys.get(key).is_some_and(|key| wait(key))
+            }
+            Wanted::Row(id) => state.outbox.get(*id).is_some_and(|(_, row)| row.at == from),
+            Wanted::Letter(id) => state.letters.get(*id).is_some_and(|kept| kept.content.unwrap_or(kept.at) == from),
+        }
+    }
+
+    fn is_bare(&self, wanted: &Wanted) -> bool {
+        let Wanted::Letter(id) = wanted else { return false };
+        self.state.letters.get(*id).is_some_and(|kept| kept.content.is_none())
+    }
+
+    /// The record that stands for what was read.
+    fn snapshot(&self, wanted: &Wanted, got: Option<Got>) -> Option<Record> {
+        match (wanted, got) {
+            (Wanted::Turn(key, _), Some(Got::Turn(message))) => Some(Record::Carried { key: key.clone(), message }),
+            (Wanted::Lines(key, commit), Some(Got::Lines(lines))) => {
+                let session = self.state.keys.get(key)?.session?;
+                Some(Record::Lines { key: key.clone(), session, commit: *commit, lines })
+            }
+            (Wanted::Row(id), Some(Got::Row(read))) => {
+                let (place, row) = self.state.outbox.get(*id)?;
+                Some(Record::Row { row: Box::new(row.refresh(read)), place: Some(place) })
+            }
+            (Wanted::Letter(id), got) => {
+                let letter = self.state.letters.get(*id)?.letter.clone();
+                let content = if let Some(Got::Letter(content)) = got { Some(content) } else { None };
+                Some(self.letter_that_fits(letter, content))
+            }
+            (Wanted::Turn(..) | Wanted::Lines(..) | Wanted::Row(_), _) => None,
+        }
+    }
+
+    /// With its content a letter may be a little longer than the record that the content comes from.
+    fn letter_that_fits(&self, letter: DeadLetter, content: Option<Content>) -> Record {
+        let mut payload = Vec::new();
+        let record = Record::Letter { letter: letter.clone(), content };
+        record.put(&mut payload);
+        if self.takes(payload.len()) { record } else { Record::Letter { letter, content: None } }
     }
 
     fn finish(&mut self, oldest: u64) -> bool {
@@ -332,10 +393,31 @@ impl Engine {
     }
 }
 
+impl Carry {
+    fn is_done(&self) -> bool {
+        self.keys.is_empty() && self.rows.is_empty() && self.letters.is_empty()
+    }
+
+    /// There was no room for it.
+    fn again(&mut self, wanted: Wanted) {
+        match wanted {
+            Wanted::Turn(key, _) | Wanted::Lines(key, _) => {
+                if self.keys.front() != Some(&key) {
+                    self.keys.push_front(key);
+                }
+            }
+            Wanted::Row(id) => self.rows.push_front(id),
+            Wanted::Letter(id) => self.letters.push_front(id),
+        }
+    }
+}
+
 fn read(source: &Source, wanted: &Wanted) -> Result<Got, JournalError> {
     match wanted {
-        Wanted::Turn(_) => source.accepted().map(Got::Turn),
-        Wanted::Lines(commit) => source.lines(*commit).map(Got::Lines),
+        Wanted::Turn(..) => source.accepted().map(Got::Turn),
+        Wanted::Lines(_, commit) => source.lines(*commit).map(Got::Lines),
+        Wanted::Row(id) => source.row(*id).map(Got::Row),
+        Wanted::Letter(id) => source.content(*id).map(Got::Letter),
     }
 }
 

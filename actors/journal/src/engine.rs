@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use domain::ids::SessionKey;
 use protocol::journal::{
-    BusyReason, CommitOutcome, Enqueue, Enqueued, JournalError, JournalStatus, LogPosition, QueuedSink, RecentIds,
+    CommitOutcome, Enqueue, Enqueued, JournalError, JournalStatus, LogPosition, OutRow, OutSink, QueuedSink, RecentIds,
 };
 use protocol::metrics::{ByState, Metrics};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
@@ -24,11 +24,10 @@ use supervision::ports::Ports;
 use tokio::sync::oneshot::Sender;
 use tokio::sync::watch;
 
-use crate::admit::{RETRY_DISK_MS, busy};
 use crate::batch::{self, RECORD_HEADER_BYTES};
 use crate::call::Call;
 use crate::carry::Checkpoint;
-use crate::log::{Log, Prepared, is_space};
+use crate::log::Log;
 use crate::options::{Options, RECORD_BYTES_MAX};
 use crate::pump::Post;
 use crate::record::Record;
@@ -55,6 +54,8 @@ pub struct Surroundings {
     pub log: Arc<dyn SupervisionLog>,
     /// Where accepted messages go.
     pub sink: Arc<dyn QueuedSink>,
+    /// Where rows of the outbox go.
+    pub out: Arc<dyn OutSink>,
     /// Where ids of transcripts come from.
     pub recent: Arc<dyn RecentIds>,
 }
@@ -84,6 +85,8 @@ pub struct Engine {
     pub(crate) post: Post,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) replies: Vec<Reply>,
+    /// Rows of the batch, for the sink.
+    pub(crate) rows_out: Vec<OutRow>,
     batch: Vec<u8>,
     pub(crate) batch_records: u32,
     /// Somebody waits for the batch; a batch of notes alone is written along with the next one.
@@ -93,7 +96,7 @@ pub struct Engine {
     pub(crate) parked_bytes: u64,
     pub(crate) finding: Vec<SessionKey>,
     pub(crate) read_only: bool,
-    probe_at: Duration,
+    pub(crate) probe_at: Duration,
     pub(crate) draining: bool,
     pub(crate) closed: bool,
     /// Told once nothing of it touches the disk any more.
@@ -121,6 +124,7 @@ impl Engine {
             post,
             checkpoint: Checkpoint::default(),
             replies: Vec::new(),
+            rows_out: Vec::new(),
             batch: vec![0; batch::HEADER_BYTES],
             batch_records: 0,
             urgent: false,
@@ -192,9 +196,10 @@ impl Engine {
                 self.replies.push(Reply::Unfinished(found, reply));
             }
             Call::DeadLetters(reply) => {
-                let letters = self.state.letters.iter().map(|(_, letter)| letter.clone()).collect();
+                let letters = self.state.letters.iter().map(|kept| kept.letter.clone()).collect();
                 self.replies.push(Reply::Letters(letters, reply));
             }
+            Call::Outgoing(call) => self.outgoing(call),
             Call::Drain => self.draining = true,
             Call::Close(reply) => self.close(reply),
             Call::Backup(to, reply) => self.replies.push(Reply::Backup(to, reply)),
@@ -259,6 +264,7 @@ impl Engine {
             | Call::Unquarantine(..)
             | Call::Unfinished(_)
             | Call::DeadLetters(_)
+            | Call::Outgoing(_)
             | Call::Release(..)
             | Call::ViewWritten(_)
             | Call::Drain
@@ -280,12 +286,17 @@ impl Engine {
         self.room_now(bytes)
     }
 
+    /// Whether a record of `bytes` bytes can be in the log at all.
+    pub(crate) fn takes(&self, bytes: usize) -> bool {
+        space_alone(bytes) <= self.log.capacity() && bytes as u64 <= RECORD_BYTES_MAX + (1 << 20)
+    }
+
     fn room_now(&mut self, bytes: usize) -> Room {
-        let record = (bytes + RECORD_HEADER_BYTES) as u64 + batch::ALIGN;
-        let alone = batch::HEADER_BYTES as u64 + record;
-        if alone > self.log.capacity() || bytes as u64 > RECORD_BYTES_MAX + (1 << 20) {
+        if !self.takes(bytes) {
             return Room::TooLarge;
         }
+        let alone = space_alone(bytes);
+        let record = alone - batch::HEADER_BYTES as u64;
         if self.batch.len() as u64 + record > self.log.room() {
             self.urgent |= self.batch_records > 0;
             self.flush();
@@ -354,6 +365,7 @@ impl Engine {
     pub(crate) fn fail(&mut self, why: &str) {
         tracing::error!(why, "journal failed; nothing is acknowledged any more");
         self.failed = Some(why.to_owned());
+        self.rows_out.clear();
         for reply in std::mem::take(&mut self.replies) {
             reply.refuse(why);
         }
@@ -367,63 +379,7 @@ impl Engine {
         self.show();
     }
 
-    // === space ===
-
-    pub(crate) fn stall(&mut self, call: Call) {
-        if self.stalled.len() >= STALLED_MAX {
-            if let Call::Enqueue(_, reply) = call {
-                return drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Disk)));
-            }
-            return Self::refuse(call, "too much waits for space in the log");
-        }
-        self.stalled.push_back(call);
-    }
-
-    fn prepare_next(&mut self) {
-        if self.failed.is_some() || self.closed || self.log.preparing {
-            return;
-        }
-        let now = self.around.ports.clock.mono();
-        let needed = self.log.next.is_none() && (!self.stalled.is_empty() || self.log.wants_next());
-        if !needed || (self.read_only && now < self.probe_at) {
-            return;
-        }
-        self.probe_at = now + PROBE_INTERVAL;
-        let (job, post) = (self.log.prepare(), self.post.clone());
-        self.around.ports.offload.run(Box::new(move || post.post(Call::Prepared(job()))));
-    }
-
-    fn prepared(&mut self, prepared: io::Result<Prepared>) {
-        self.log.preparing = false;
-        match prepared {
-            Ok(prepared) => {
-                self.log.prepared(prepared);
-                if std::mem::take(&mut self.read_only) {
-                    self.around.metrics.journal_writable.set(1);
-                    self.event(EventName::JournalWritable, "there is space again".to_owned());
-                }
-                for call in std::mem::take(&mut self.stalled) {
-                    self.take(call);
-                }
-                self.checkpoint.resume();
-            }
-            Err(error) if is_space(&error) => {
-                if !std::mem::replace(&mut self.read_only, true) {
-                    self.around.metrics.journal_writable.set(0);
-                    self.event(EventName::JournalReadOnly, error.to_string());
-                }
-                let (messages, rest): (Vec<_>, Vec<_>) =
-                    std::mem::take(&mut self.stalled).into_iter().partition(|call| matches!(call, Call::Enqueue(..)));
-                self.stalled = rest.into();
-                for call in messages {
-                    self.take(call);
-                }
-            }
-            Err(error) => self.fail(&format!("a segment of the log cannot be made: {error}")),
-        }
-    }
-
-    fn event(&self, name: EventName, reason: String) {
+    pub(crate) fn event(&self, name: EventName, reason: String) {
         let mut event = Event::new(name, ActorPath("/journal".into()), Kind::Journal);
         event.reason = Some(reason);
         self.around.log.record(event);
@@ -439,6 +395,8 @@ impl Engine {
             open: totals.open,
             oldest_open_ms: self.state.oldest_open_ms(),
             open_bytes: totals.open_bytes,
+            outbox: self.state.outbox.len() as u64,
+            oldest_out_ms: self.state.outbox.iter().next().map(|row| row.committed_ms),
             live_bytes: self.log.live_bytes(),
             total_bytes: self.log.total_bytes(),
             writable: !self.read_only && self.failed.is_none() && !self.closed,
@@ -448,6 +406,11 @@ impl Engine {
         bytes.get_or_create(&ByState { state: "total" }).set(i64::try_from(status.total_bytes).unwrap_or(i64::MAX));
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
+}
+
+/// What a record of `bytes` bytes takes in a batch of its own.
+fn space_alone(bytes: usize) -> u64 {
+    (batch::HEADER_BYTES + RECORD_HEADER_BYTES + bytes) as u64 + batch::ALIGN
 }
 
 impl Drop for Engine {

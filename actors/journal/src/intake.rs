@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use domain::ids::{MessageId, SessionId, SessionKey};
 use protocol::journal::{
-    Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, Loaded, LogPosition, Queued,
+    Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, Loaded, LogPosition, OutRow, Queued,
     RecentId, TurnEnd,
 };
 use tokio::sync::oneshot::Sender;
@@ -15,6 +15,7 @@ use crate::call::Call;
 use crate::engine::{Engine, Room, STALLED_MAX};
 use crate::ids::id_hash;
 use crate::key::KeyState;
+use crate::outgoing::size_of_out;
 use crate::record::Record;
 use crate::reply::Reply;
 
@@ -126,8 +127,19 @@ impl Engine {
             Room::Ready => {
                 let at_ms = self.around.ports.clock.wall_ms();
                 let endings = self.state.endings(&commit);
+                let rows = commit.out.iter().map(|out| OutRow {
+                    out: out.clone(),
+                    key: commit.key.clone(),
+                    committed_ms: at_ms,
+                    sending: false,
+                });
+                self.rows_out.extend(rows);
+                let letters = self.state.letters.len();
                 self.append(Record::Commit { commit: Box::new(commit), at_ms, endings });
                 self.replies.push(Reply::Commit(CommitOutcome::Done, reply));
+                if self.state.letters.len() > letters {
+                    self.shed_letters();
+                }
             }
             Room::Stalled => self.stall(Call::Commit(commit, reply)),
             Room::TooLarge => self.replies.push(Reply::Commit(CommitOutcome::TooLarge, reply)),
@@ -217,5 +229,6 @@ fn size_of(commit: &Commit) -> usize {
             TurnEnd::Dead { reason: why } | TurnEnd::Cancelled { why } => 64 + MessageId::BYTES_MAX + why.len(),
         })
         .sum();
-    256 + commit.key.as_str().len() + lines + tools + ends
+    let out: usize = commit.out.iter().map(size_of_out).sum();
+    256 + commit.key.as_str().len() + lines + tools + ends + out
 }

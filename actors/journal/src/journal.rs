@@ -4,10 +4,10 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use domain::ids::{Epoch, SessionKey};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey};
 use protocol::journal::{
-    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, Enqueued, Journal, JournalError, JournalStatus, Loaded,
-    LogPosition, Quarantine, QueuedSink, RecentIds, Unfinished, ViewWritten,
+    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, Enqueued, Journal, JournalError, JournalStatus, LetterDetail,
+    Loaded, LogPosition, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Unfinished, ViewWritten,
 };
 use protocol::metrics::Metrics;
 use protocol::supervision::SupervisionLog;
@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use crate::call::Call;
 use crate::engine::{Engine, Surroundings};
 use crate::options::{OpenError, Options};
+use crate::outgoing::{Outgoing, Step};
 use crate::pump::Pump;
 use crate::recovery::{self, RecoveryReport};
 
@@ -36,9 +37,10 @@ impl LogJournal {
         metrics: Metrics,
         log: Arc<dyn SupervisionLog>,
         sink: Arc<dyn QueuedSink>,
+        out: Arc<dyn OutSink>,
         recent: Arc<dyn RecentIds>,
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
-        let around = Surroundings { ports, metrics, log, sink, recent };
+        let around = Surroundings { ports, metrics, log, sink, out, recent };
         Self::start(options, around, |make| Pump::thread(make).map_err(OpenError::Thread))
     }
 
@@ -51,9 +53,10 @@ impl LogJournal {
         metrics: Metrics,
         log: Arc<dyn SupervisionLog>,
         sink: Arc<dyn QueuedSink>,
+        out: Arc<dyn OutSink>,
         recent: Arc<dyn RecentIds>,
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
-        let around = Surroundings { ports, metrics, log, sink, recent };
+        let around = Surroundings { ports, metrics, log, sink, out, recent };
         let pool = around.ports.offload.clone();
         Self::start(options, around, |make| Ok(Pump::local(make, pool)))
     }
@@ -138,6 +141,38 @@ impl Journal for LogJournal {
 
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         self.ask(Call::DeadLetters)
+    }
+
+    fn letter(&self, id: LetterId) -> oneshot::Receiver<Option<LetterDetail>> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Letter(id, reply)))
+    }
+
+    fn drop_letter(&self, id: LetterId) -> oneshot::Receiver<bool> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Drop(id, reply)))
+    }
+
+    fn redeliver(&self, id: LetterId) -> oneshot::Receiver<Option<OutRow>> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Redeliver(id, reply)))
+    }
+
+    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Rows(reply)))
+    }
+
+    fn row(&self, id: DeliveryId) -> oneshot::Receiver<Option<OutRow>> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Row(id, reply)))
+    }
+
+    fn sending(&self, id: DeliveryId) -> oneshot::Receiver<()> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Step(id, Step::Sending, reply)))
+    }
+
+    fn sent(&self, id: DeliveryId) -> oneshot::Receiver<()> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Step(id, Step::Sent, reply)))
+    }
+
+    fn undeliverable(&self, id: DeliveryId, reason: Arc<str>) -> oneshot::Receiver<()> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Step(id, Step::Undeliverable(reason), reply)))
     }
 
     fn drain(&self) {

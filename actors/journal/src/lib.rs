@@ -4,10 +4,11 @@
 //! |---|---|
 //! | `journal.rs` | the handle: [`LogJournal`], the contract `protocol::journal::Journal` |
 //! | `pump.rs` | turns the engine: a thread of its own, or whoever calls |
-//! | `engine.rs`, `intake.rs`, `reply.rs` | the one writer: decide, batch, sync, hand on, answer |
+//! | `engine.rs`, `intake.rs`, `outgoing.rs`, `reply.rs` | the one writer: decide, batch, sync, hand on, answer |
+//! | `space.rs` | the next segment, and what happens when there is no space for it |
 //! | `carry.rs` | checkpoints: copy forward what is needed, reuse the rest |
-//! | `state.rs`, `key.rs`, `ids.rs`, `admit.rs` | pure: what the log means, what may come in |
-//! | `record.rs`, `batch.rs`, `segment.rs`, `wire.rs` | pure: the bytes |
+//! | `state/`, `key.rs`, `ids.rs`, `admit.rs` | pure: what the log means, what may come in |
+//! | `record/`, `batch.rs`, `segment.rs`, `wire.rs` | pure: the bytes |
 //! | `log.rs`, `read.rs`, `backup.rs` | the files |
 //! | `survey.rs`, `recovery.rs`, `check.rs` | reading a log that somebody left |
 //!
@@ -24,7 +25,9 @@ mod pump;
 mod call;
 mod engine;
 mod intake;
+mod outgoing;
 mod reply;
+mod space;
 
 mod carry;
 

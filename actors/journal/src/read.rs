@@ -4,12 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use domain::body::body_hash;
-use protocol::journal::{Accepted, JournalError, Line};
+use domain::ids::{DeliveryId, LetterId};
+use protocol::journal::{Accepted, Commit, JournalError, Line, OutRow};
 use supervision::ports::DiskFile;
 
 use crate::batch::RECORD_HEADER_BYTES;
 use crate::options::RECORD_BYTES_MAX;
-use crate::record::Record;
+use crate::record::{Content, Record};
 
 /// One record to be read.
 pub struct Source {
@@ -37,45 +38,59 @@ impl Source {
 
     /// Reads an accepted message and checks its body.
     pub fn accepted(&self) -> Result<Arc<Accepted>, JournalError> {
-        match self.record()? {
-            Record::Accepted { message, .. } | Record::Carried { message, .. } => {
-                if body_hash(&message.body) == message.body_hash {
-                    Ok(message)
-                } else {
-                    Err(JournalError::Unreadable("its body does not have its hash".to_owned()))
-                }
-            }
-            Record::Commit { .. }
-            | Record::Epoch { .. }
-            | Record::Quarantined(_)
-            | Record::Released { .. }
-            | Record::ViewSynced { .. }
-            | Record::Key(_)
-            | Record::Lines { .. }
-            | Record::Letter(_)
-            | Record::Forgotten { .. }
-            | Record::Checkpoint { .. } => Err(JournalError::Unreadable("there is no message".to_owned())),
+        let (Record::Accepted { message, .. }
+        | Record::Carried { message, .. }
+        | Record::Letter { content: Some(Content::Message(message)), .. }) = self.record()?
+        else {
+            return Err(JournalError::Unreadable("there is no message".to_owned()));
+        };
+        if body_hash(&message.body) == message.body_hash {
+            Ok(message)
+        } else {
+            Err(JournalError::Unreadable("its body does not have its hash".to_owned()))
         }
     }
 
     /// Reads the lines of a commit.
     pub fn lines(&self, commit: u64) -> Result<Vec<Line>, JournalError> {
-        match self.record()? {
-            Record::Commit { commit: found, .. } if found.number == commit => Ok(found.lines),
-            Record::Lines { commit: found, lines, .. } if found == commit => Ok(lines),
-            Record::Accepted { .. }
-            | Record::Commit { .. }
-            | Record::Epoch { .. }
-            | Record::Quarantined(_)
-            | Record::Released { .. }
-            | Record::ViewSynced { .. }
-            | Record::Key(_)
-            | Record::Carried { .. }
-            | Record::Lines { .. }
-            | Record::Letter(_)
-            | Record::Forgotten { .. }
-            | Record::Checkpoint { .. } => Err(JournalError::Unreadable("these are not its lines".to_owned())),
+        let record = self.record()?;
+        let found = if let Record::Commit { commit, .. } = record {
+            Some((commit.number, commit.lines))
+        } else if let Record::Lines { commit, lines, .. } = record {
+            Some((commit, lines))
+        } else {
+            None
+        };
+        match found {
+            Some((number, lines)) if number == commit => Ok(lines),
+            Some(_) | None => Err(JournalError::Unreadable("these are not its lines".to_owned())),
         }
+    }
+
+    /// Reads what a dead letter is about.
+    pub fn content(&self, id: LetterId) -> Result<Content, JournalError> {
+        match id {
+            LetterId::Turn(_) => self.accepted().map(Content::Message),
+            LetterId::Delivery(id) => self.row(id).map(Content::Row),
+        }
+    }
+
+    /// Reads a row of the outbox as it was opened.
+    pub fn row(&self, id: DeliveryId) -> Result<OutRow, JournalError> {
+        let record = self.record()?;
+        let row = if let Record::Commit { commit, at_ms, .. } = record {
+            let Commit { key, out, .. } = *commit;
+            let out = out.into_iter().find(|out| out.id == id);
+            out.map(|out| OutRow { out, key, committed_ms: at_ms, sending: false })
+        } else if let Record::Row { row, .. } = record {
+            Some(*row)
+        } else if let Record::Letter { content: Some(Content::Row(row)), .. } = record {
+            Some(row)
+        } else {
+            None
+        };
+        let row = row.filter(|row| row.out.id == id);
+        row.ok_or_else(|| JournalError::Unreadable("there is no such row".to_owned()))
     }
 }
 

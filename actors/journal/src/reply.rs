@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use domain::ids::{DeliveryId, LetterId};
 use protocol::journal::{
-    Accepted, CommitOutcome, DeadLetter, Enqueued, JournalError, Loaded, LogPosition, Queued, Unfinished,
+    Accepted, CommitOutcome, DeadLetter, Enqueued, JournalError, LetterDetail, Loaded, LogPosition, OutRow, Queued,
+    Unfinished,
 };
 use tokio::sync::oneshot::Sender;
 
@@ -31,6 +33,18 @@ pub enum Reply {
     Unfinished(Vec<Unfinished>, Sender<Vec<Unfinished>>),
     /// Dead letters.
     Letters(Vec<DeadLetter>, Sender<Vec<DeadLetter>>),
+    /// The open rows; their texts are read from the log.
+    Rows(Sender<Vec<OutRow>>),
+    /// One of them.
+    Row(DeliveryId, Sender<Option<OutRow>>),
+    /// A dead letter; its content is read from the log.
+    Letter(LetterId, Sender<Option<LetterDetail>>),
+    /// The row of a dead letter is read, to be opened again.
+    Redeliver(LetterId, Sender<Option<OutRow>>),
+    /// It was opened again, or not.
+    Reopened(Option<OutRow>, Sender<Option<OutRow>>),
+    /// Whether there was something to do.
+    Flag(bool, Sender<bool>),
     /// A copy of the log.
     Backup(PathBuf, Sender<Result<u64, JournalError>>),
     /// Everything needed lies in this segment or later ones.
@@ -51,19 +65,28 @@ impl Reply {
             | Self::Unit(_)
             | Self::Unfinished(..)
             | Self::Letters(..)
+            | Self::Rows(_)
+            | Self::Row(..)
+            | Self::Letter(..)
+            | Self::Redeliver(..)
+            | Self::Reopened(..)
+            | Self::Flag(..)
             | Self::Retire(_) => {}
         }
     }
 }
 
 impl Engine {
-    /// Hands the batch's new messages on in log order, then answers everybody.
+    /// Hands the batch's new messages and rows on in log order, then answers everybody.
     pub(crate) fn deliver(&mut self) {
         let mut replies = std::mem::take(&mut self.replies);
         for reply in &mut replies {
             if let Reply::Accepted(_, queued, _) = reply {
                 self.around.sink.queued(queued.clone());
             }
+        }
+        for row in std::mem::take(&mut self.rows_out) {
+            self.around.out.out(row);
         }
         for reply in replies.drain(..) {
             self.answer(reply);
@@ -87,6 +110,12 @@ impl Engine {
             Reply::Unit(reply) => reply.send(()).unwrap_or_default(),
             Reply::Unfinished(found, reply) => drop(reply.send(found)),
             Reply::Letters(letters, reply) => drop(reply.send(letters)),
+            Reply::Rows(reply) => self.answer_rows(reply),
+            Reply::Row(id, reply) => self.answer_row(id, reply),
+            Reply::Letter(id, reply) => self.answer_letter(id, reply),
+            Reply::Redeliver(id, reply) => self.answer_redeliver(id, reply),
+            Reply::Reopened(row, reply) => drop(reply.send(row)),
+            Reply::Flag(flag, reply) => drop(reply.send(flag)),
             Reply::Backup(to, reply) => {
                 let copy = backup::plan(&self.log);
                 let disk = self.around.ports.disk.clone();

@@ -27,6 +27,22 @@ pub enum Route {
     Live,
     /// To the one who asked and waits; the transcript is the delivery.
     Reply,
+    /// To a chat of a channel that is told: through the outbox.
+    Push(PushRoute),
+}
+
+/// A chat of a channel. Every part is a name of the channel's own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct PushRoute {
+    /// The channel: `webhook`, `telegram`.
+    pub channel: Arc<str>,
+    /// Which of its accounts.
+    pub account: Arc<str>,
+    /// The chat.
+    pub chat: Arc<str>,
+    /// The thread in the chat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<Arc<str>>,
 }
 
 /// One event of a turn. `seq` counts from 1 in each attempt; `(turn, attempt, seq)` is a cursor to resume from.

@@ -141,6 +141,7 @@ mod tests {
             cut: cut.map(|(deaths, left_by)| (started(deaths), left_by)),
             turns,
             quarantined_until_ms: until,
+            quarantined_times: u32::from(until.is_some()),
         }
     }
 
@@ -153,6 +154,7 @@ mod tests {
                 cut: Some((started, left_by)),
                 turns: 1,
                 quarantined_until_ms: None,
+                quarantined_times: 0,
             }
         };
         let plan = plan(

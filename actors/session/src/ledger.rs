@@ -97,6 +97,7 @@ impl Ledger {
             lines,
             tools_started: batch.tools_started,
             ended: batch.ended,
+            out: Vec::new(),
             started: batch.started,
             interrupted: batch.interrupted,
             closes_session: batch.closes_session,

@@ -9,10 +9,10 @@ use channel::doors::{Doors, DoorsParts, PhaseWord};
 use channel::{Hub, Phase};
 use domain::body::TurnBody;
 use domain::chat::{Usage, plain_text};
-use domain::ids::{Attempt, Epoch, MessageId, Seq, SessionKey, Source, TurnId};
+use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionKey, Source, TurnId};
 use protocol::journal::{
     Accepted, AcceptedState, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
-    JournalError, JournalStatus, Loaded, LogPosition, Quarantine, Unfinished, ViewWritten,
+    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, OutRow, Quarantine, Unfinished, ViewWritten,
 };
 use protocol::metrics::Metrics;
 use protocol::registry::{Sessions, Unreachable};
@@ -230,6 +230,30 @@ impl Journal for Backend {
     }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         now(Vec::new())
+    }
+    fn letter(&self, _: LetterId) -> oneshot::Receiver<Option<LetterDetail>> {
+        unreachable!("doors deliver nothing")
+    }
+    fn drop_letter(&self, _: LetterId) -> oneshot::Receiver<bool> {
+        unreachable!("doors deliver nothing")
+    }
+    fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
+        unreachable!("doors deliver nothing")
+    }
+    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>> {
+        unreachable!("doors deliver nothing")
+    }
+    fn row(&self, _: DeliveryId) -> oneshot::Receiver<Option<OutRow>> {
+        unreachable!("doors deliver nothing")
+    }
+    fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {
+        unreachable!("doors deliver nothing")
+    }
+    fn sent(&self, _: DeliveryId) -> oneshot::Receiver<()> {
+        unreachable!("doors deliver nothing")
+    }
+    fn undeliverable(&self, _: DeliveryId, _: Arc<str>) -> oneshot::Receiver<()> {
+        unreachable!("doors deliver nothing")
     }
     fn drain(&self) {
         *self.refusal.lock().unwrap() = Some(Enqueued::Draining);

@@ -287,6 +287,7 @@ fn the_local_form_answers_before_the_call_returns() {
         around.metrics.clone(),
         around.log.clone(),
         around.sink.clone(),
+        around.out.clone(),
         around.recent.clone(),
     )
     .unwrap();

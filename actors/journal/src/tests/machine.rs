@@ -35,6 +35,15 @@ impl QueuedSink for Sink {
     }
 }
 
+#[derive(Default)]
+pub struct Rows(pub Mutex<Vec<OutRow>>);
+
+impl OutSink for Rows {
+    fn out(&self, row: OutRow) {
+        self.0.lock().unwrap().push(row);
+    }
+}
+
 /// Message ids as transcripts have them: given ones, and those that go with lines in the files.
 #[derive(Default, Clone)]
 pub struct Transcripts {
@@ -60,6 +69,7 @@ pub struct Machine {
     pub engine: Engine,
     pub calls: Receiver<Call>,
     pub sink: Arc<Sink>,
+    pub rows: Arc<Rows>,
     pub recent: Transcripts,
     pub events: Arc<MemoryLog>,
     pub status: Arc<Mutex<JournalStatus>>,
@@ -94,18 +104,19 @@ impl Machine {
         let recovered = recover(&options, &ports)?;
         let report = recovered.report.clone();
         let (post, calls) = channel();
-        let (sink, events) = (Arc::new(Sink::default()), MemoryLog::new());
+        let (sink, rows, events) = (Arc::new(Sink::default()), Arc::new(Rows::default()), MemoryLog::new());
         let around = Surroundings {
             ports,
             metrics: Metrics::default(),
             log: events.clone(),
             sink: sink.clone(),
+            out: rows.clone(),
             recent: Arc::new(recent.clone()),
         };
         let status = Arc::new(Mutex::new(JournalStatus::default()));
         let (fail, failed) = watch::channel(None);
         let engine = Engine::new(options, around, recovered, Post::Thread(post), status.clone(), fail);
-        Ok(Self { disk, clock, engine, calls, sink, recent, events, status, failed, report })
+        Ok(Self { disk, clock, engine, calls, sink, rows, recent, events, status, failed, report })
     }
 
     /// Turns the engine until nothing is left to do.
@@ -198,6 +209,7 @@ pub fn commit(key: &SessionKey, session: SessionId, epoch: Epoch, number: u64) -
         lines: Vec::new(),
         tools_started: Vec::new(),
         ended: Vec::new(),
+        out: Vec::new(),
         started: None,
         interrupted: false,
         closes_session: false,

@@ -3,5 +3,6 @@
 mod behavior;
 mod crash;
 mod machine;
+mod outbox;
 mod space;
 mod thread;

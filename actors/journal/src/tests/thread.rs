@@ -26,7 +26,8 @@ fn open(dir: &Path, sink: Arc<Sink>, recent: Arc<dyn RecentIds>) -> (Arc<LogJour
     };
     std::fs::create_dir_all(dir.join("sessions")).unwrap();
     let ports = real_ports(2).unwrap();
-    LogJournal::open(options, ports, Metrics::default(), MemoryLog::new(), sink, recent).unwrap()
+    LogJournal::open(options, ports, Metrics::default(), MemoryLog::new(), sink, Arc::new(Rows::default()), recent)
+        .unwrap()
 }
 
 async fn converse(journal: Arc<LogJournal>, session: u64) -> Vec<TurnId> {

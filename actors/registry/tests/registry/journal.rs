@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use domain::ids::{Epoch, SessionKey, TurnId};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
 use protocol::journal::*;
 use tokio::sync::oneshot;
 
@@ -86,6 +86,30 @@ impl Journal for ToyJournal {
         answered(self.unfinished.lock().unwrap().clone())
     }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
+        never()
+    }
+    fn letter(&self, _: LetterId) -> oneshot::Receiver<Option<LetterDetail>> {
+        never()
+    }
+    fn drop_letter(&self, _: LetterId) -> oneshot::Receiver<bool> {
+        never()
+    }
+    fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
+        never()
+    }
+    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>> {
+        never()
+    }
+    fn row(&self, _: DeliveryId) -> oneshot::Receiver<Option<OutRow>> {
+        never()
+    }
+    fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {
+        never()
+    }
+    fn sent(&self, _: DeliveryId) -> oneshot::Receiver<()> {
+        never()
+    }
+    fn undeliverable(&self, _: DeliveryId, _: Arc<str>) -> oneshot::Receiver<()> {
         never()
     }
     fn drain(&self) {}

@@ -15,6 +15,7 @@ fn left(stage: &Stage, key: &SessionKey, deaths: Option<u32>, bombs: u32) {
         cut: deaths.map(|deaths| (started(deaths), LeftBy::Death)),
         turns: 1,
         quarantined_until_ms: None,
+        quarantined_times: 0,
     });
 }
 

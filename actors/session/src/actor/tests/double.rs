@@ -180,6 +180,30 @@ impl Journal for FakeJournal {
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         unreachable!("sessions do not ask for them")
     }
+    fn letter(&self, _: LetterId) -> oneshot::Receiver<Option<LetterDetail>> {
+        unreachable!("sessions deliver nothing")
+    }
+    fn drop_letter(&self, _: LetterId) -> oneshot::Receiver<bool> {
+        unreachable!("sessions deliver nothing")
+    }
+    fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
+        unreachable!("sessions deliver nothing")
+    }
+    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>> {
+        unreachable!("sessions deliver nothing")
+    }
+    fn row(&self, _: DeliveryId) -> oneshot::Receiver<Option<OutRow>> {
+        unreachable!("sessions deliver nothing")
+    }
+    fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {
+        unreachable!("sessions deliver nothing")
+    }
+    fn sent(&self, _: DeliveryId) -> oneshot::Receiver<()> {
+        unreachable!("sessions deliver nothing")
+    }
+    fn undeliverable(&self, _: DeliveryId, _: Arc<str>) -> oneshot::Receiver<()> {
+        unreachable!("sessions deliver nothing")
+    }
     fn drain(&self) {}
     fn close(&self) -> oneshot::Receiver<()> {
         unreachable!("sessions do not close it")

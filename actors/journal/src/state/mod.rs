@@ -1,21 +1,27 @@
 //! The state that the log describes. Every record changes it through [`State::apply`], while it is being written and
 //! while it is being recovered, so both see the same. **Invariant:** pure; accepted = done + dead + cancelled + open.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod ask;
+mod change;
+mod letters;
+mod outbox;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use domain::ids::{Epoch, Seq, SessionId, SessionKey, TurnId};
+use domain::ids::{DeliveryId, Epoch, LetterId, Seq, SessionId, SessionKey, TurnId};
 use protocol::journal::{
-    Accepted, Commit, DeadLetter, InboxItem, LeftBy, Line, Loaded, LogPosition, RECENT_IDS_MAX, RecentId, TurnEnd,
-    Unfinished, ViewMark, ViewWritten,
+    Accepted, Commit, DeadLetter, LeftBy, LetterKind, Line, LogPosition, OutRow, RecentId, TurnEnd, ViewMark,
+    ViewWritten,
 };
 
+pub use self::ask::LoadPlan;
+use self::change::{grow, shrink};
+pub use self::letters::{Kept, Letters};
+pub use self::outbox::{Outbox, Row};
 use crate::ids::{Known, RecentSet, id_hash};
-use crate::key::{KeyState, LinesAt, Marks, OpenTurn, Written};
-use crate::record::{EndedId, Ending, Floors, Record};
-
-/// Dead letters that are kept; the oldest leave.
-pub const DEAD_LETTERS_MAX: usize = 10_000;
+use crate::key::{KeyState, LinesAt, OpenTurn, Written};
+use crate::record::{EndedId, Ending, Floors, Record, RowPlace};
 
 /// Sums over all keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,21 +49,14 @@ pub struct State {
     pub keys: HashMap<SessionKey, Box<KeyState>>,
     /// Sums.
     pub totals: Totals,
-    /// Dead letters with their records, oldest first.
-    pub letters: VecDeque<(LogPosition, DeadLetter)>,
+    /// Dead letters.
+    pub letters: Letters,
+    /// Replies that are not delivered yet.
+    pub outbox: Outbox,
     /// For new keys.
     pub floors: Floors,
     moved: HashMap<LogPosition, LogPosition>,
     ages: BTreeMap<u64, u32>,
-}
-
-/// What a session is told on its activation, but for the lines, which lie in the log.
-#[derive(Debug)]
-pub struct LoadPlan {
-    /// The answer without its lines.
-    pub loaded: Loaded,
-    /// Where the lines are.
-    pub lines: Vec<LinesAt>,
 }
 
 impl State {
@@ -106,7 +105,20 @@ impl State {
             Record::Lines { key, session, commit, lines } => {
                 self.carried_lines(&key, session, LinesAt { commit, at, bytes }, &lines);
             }
-            Record::Letter(letter) => self.carried_letter(at, letter),
+            Record::Letter { letter, content } => {
+                let content = content.is_some().then_some(at);
+                self.letters.bury(Kept { letter, at, content, bytes });
+            }
+            Record::LetterClosed(id) => drop(self.letters.close(id)),
+            Record::Sending(id) => self.outbox.sending(id),
+            Record::Sent(id) => drop(self.outbox.close(id)),
+            Record::Undeliverable { id, reason, at_ms } => self.undeliverable(id, reason, at_ms, at),
+            Record::Row { row, place } => {
+                if place.is_none() {
+                    self.letters.close(LetterId::Delivery(row.out.id));
+                }
+                self.outbox.open(place.unwrap_or(RowPlace { at, n: 0 }), Row::new(&row, at));
+            }
             Record::Forgotten { key } => self.forget(&key),
             Record::Checkpoint { oldest: _, floors } => self.raise_floors(floors),
         }
@@ -125,6 +137,9 @@ impl State {
     }
 
     fn accept(&mut self, key: &SessionKey, message: Arc<Accepted>, at: LogPosition) {
+        if let Some(dead) = message.retry_of {
+            self.letters.close(LetterId::Turn(dead));
+        }
         let id = id_hash(&message.source, &message.message_id);
         let open = OpenTurn::new(message, id, at);
         let (bytes, accepted_ms) = (u64::from(open.bytes), open.accepted_ms);
@@ -167,18 +182,19 @@ impl State {
         }
     }
 
-    fn carried_letter(&mut self, at: LogPosition, letter: DeadLetter) {
-        match self.letters.iter_mut().find(|(_, known)| known.turn == letter.turn) {
-            Some((place, _)) => *place = at,
-            None => self.bury(at, letter),
-        }
-    }
-
-    fn bury(&mut self, at: LogPosition, letter: DeadLetter) {
-        if self.letters.len() == DEAD_LETTERS_MAX {
-            self.letters.pop_front();
-        }
-        self.letters.push_back((at, letter));
+    fn undeliverable(&mut self, id: DeliveryId, reason: Arc<str>, at_ms: u64, at: LogPosition) {
+        let Some(row) = self.outbox.close(id) else { return };
+        let letter = DeadLetter {
+            id: LetterId::Delivery(id),
+            kind: LetterKind::Delivery,
+            turn: id.turn,
+            key: row.key,
+            message_id: None,
+            channel: Some(row.channel),
+            reason,
+            at_ms,
+        };
+        self.letters.bury(Kept { letter, at, content: Some(row.at), bytes: row.bytes });
     }
 
     fn view_synced(&mut self, key: &SessionKey, session: SessionId, commit: u64, mark: ViewMark, at: LogPosition) {
@@ -218,17 +234,38 @@ impl State {
         }
         self.totals.line_bytes = self.totals.line_bytes + added - freed;
         for ((turn, end), ending) in commit.ended.into_iter().zip(endings) {
-            let reason = self.close_turn(&commit.key, turn, end, at);
+            let (open, reason) = self.close_turn(&commit.key, turn, end, at);
             let Some(Ending { id, body_hash, message_id }) = ending else { continue };
             self.entry(&commit.key, at).remember_ended(EndedId { commit: commit.number, id, turn, body_hash });
             if let (Some(reason), Some(message_id)) = (reason, message_id) {
-                self.bury(at, DeadLetter { turn, key: commit.key.clone(), message_id, reason, at_ms });
+                let letter = DeadLetter {
+                    id: LetterId::Turn(turn),
+                    kind: LetterKind::Turn,
+                    turn,
+                    key: commit.key.clone(),
+                    message_id: Some(message_id),
+                    channel: None,
+                    reason,
+                    at_ms,
+                };
+                let content = open.as_ref().map(|open| open.at);
+                self.letters.bury(Kept { letter, at, content, bytes: open.map_or(0, |open| open.bytes) });
             }
+        }
+        for (n, out) in (0..).zip(commit.out) {
+            let row = OutRow { out, key: commit.key.clone(), committed_ms: at_ms, sending: false };
+            self.outbox.open(RowPlace { at, n }, Row::new(&row, at));
         }
     }
 
-    /// Takes a turn out of the open ones, and counts it if it was one. The reason, if it died.
-    fn close_turn(&mut self, name: &SessionKey, turn: TurnId, end: TurnEnd, at: LogPosition) -> Option<Arc<str>> {
+    /// Takes a turn out of the open ones, and counts it if it was one. The turn, and the reason if it died.
+    fn close_turn(
+        &mut self,
+        name: &SessionKey,
+        turn: TurnId,
+        end: TurnEnd,
+        at: LogPosition,
+    ) -> (Option<OpenTurn>, Option<Arc<str>>) {
         let open = self.entry(name, at).take_open(turn);
         let count = u64::from(open.is_some());
         let reason = match end {
@@ -245,7 +282,7 @@ impl State {
                 None
             }
         };
-        if let Some(open) = open {
+        if let Some(open) = &open {
             self.totals.open -= 1;
             self.totals.open_bytes -= u64::from(open.bytes);
             self.moved.remove(&open.handed);
@@ -256,56 +293,7 @@ impl State {
                 }
             }
         }
-        reason
-    }
-
-    /// What a commit's record says of the turns that it ends.
-    pub fn endings(&self, commit: &Commit) -> Vec<Option<Ending>> {
-        let key = self.keys.get(&commit.key);
-        let find = |(turn, end): &(TurnId, TurnEnd)| {
-            let open = key?.open.iter().find(|open| open.turn == *turn)?;
-            let dead = matches!(end, TurnEnd::Dead { .. });
-            let message_id = dead.then(|| open.message_id().clone());
-            Some(Ending { id: open.id, body_hash: open.body_hash, message_id })
-        };
-        commit.ended.iter().map(find).collect()
-    }
-
-    /// Where a message lies now whose position was handed out before.
-    pub fn resolve(&self, handed: LogPosition) -> LogPosition {
-        self.moved.get(&handed).copied().unwrap_or(handed)
-    }
-
-    /// When the oldest open turn was accepted.
-    pub fn oldest_open_ms(&self) -> Option<u64> {
-        self.ages.first_key_value().map(|(accepted_ms, _)| *accepted_ms)
-    }
-
-    /// The newest open turn of `key`, as the sink gets it.
-    pub fn newest(&self, key: &SessionKey) -> Option<InboxItem> {
-        self.keys.get(key)?.open.last().map(OpenTurn::item)
-    }
-
-    /// What the next incarnation of `key` is told; `fresh` is its transcript when it has none.
-    pub fn plan_load(&self, key: &SessionKey, fresh: SessionId) -> LoadPlan {
-        let unknown;
-        let key = match self.keys.get(key) {
-            Some(key) => key,
-            None => {
-                unknown = KeyState::new(LogPosition(0), self.floors);
-                &unknown
-            }
-        };
-        let loaded = Loaded {
-            epoch: Epoch(key.epoch.0 + 1),
-            session: key.session.unwrap_or(fresh),
-            next_commit: key.next_commit,
-            view: key.view.clone(),
-            lines: Vec::new(),
-            inbox: key.open.iter().map(OpenTurn::item).collect(),
-            cut: key.cut(),
-        };
-        LoadPlan { loaded, lines: key.lines.clone() }
+        (open, reason)
     }
 
     /// An incarnation holds the key from now on. In memory only.
@@ -365,21 +353,6 @@ impl State {
         key.written.replace(Box::new(note)).is_none()
     }
 
-    /// Keys with open turns, oldest message first.
-    pub fn unfinished(&self, now_ms: u64) -> Vec<Unfinished> {
-        let mut found: Vec<_> = self.keys.iter().filter(|(_, key)| !key.open.is_empty()).collect();
-        found.sort_by_key(|(name, key)| (key.open.first().map(|open| (open.accepted_ms, open.handed)), *name));
-        found
-            .into_iter()
-            .map(|(name, key)| Unfinished {
-                key: name.clone(),
-                cut: key.cut().map(|cut| (cut.started, cut.left_by)),
-                turns: u32::try_from(key.open.len()).unwrap_or(u32::MAX),
-                quarantined_until_ms: key.quarantined_until(now_ms),
-            })
-            .collect()
-    }
-
     /// After the log was read: no incarnation of before is alive, and the process did not end in order unless a
     /// record says so.
     pub fn finish_recovery(&mut self) {
@@ -394,95 +367,4 @@ impl State {
             ..Totals::default()
         };
     }
-}
-
-/// Makes room for one more; most lists never get a second element, so the first takes no room for four.
-fn grow<T>(list: &mut Vec<T>) {
-    if list.len() == list.capacity() {
-        list.reserve_exact(list.len().max(1));
-    }
-}
-
-/// Gives memory back once most of it is unused.
-fn shrink<T>(list: &mut Vec<T>) {
-    if list.capacity() > 2 * list.len() {
-        list.shrink_to_fit();
-    }
-}
-
-impl KeyState {
-    fn take_open(&mut self, turn: TurnId) -> Option<OpenTurn> {
-        let place = self.open.iter().position(|open| open.turn == turn)?;
-        let open = self.open.remove(place);
-        self.open_bytes -= u64::from(open.bytes);
-        if place == 0 {
-            self.marks = None;
-        }
-        if self.open.is_empty() {
-            shrink(&mut self.open);
-        }
-        Some(open)
-    }
-
-    fn remember_ended(&mut self, ended: EndedId) {
-        if let Some(recent) = &mut self.recent {
-            recent.add(ended.id, Known { turn: ended.turn, body_hash: ended.body_hash });
-        }
-        if self.closed || ended.commit <= self.view_commit {
-            return;
-        }
-        if self.ended.len() == RECENT_IDS_MAX {
-            self.ended.remove(0);
-        }
-        grow(&mut self.ended);
-        self.ended.push(ended);
-    }
-
-    fn change_session(&mut self, to: Option<SessionId>, number: u64) -> u64 {
-        self.session = to;
-        self.view = ViewMark::default();
-        self.view_commit = number.saturating_sub(1);
-        self.written = None;
-        self.ended = Vec::new();
-        std::mem::take(&mut self.lines).iter().map(|lines| u64::from(lines.bytes)).sum()
-    }
-
-    /// Notes what a commit says of the first open turn.
-    fn mark(&mut self, commit: &Commit) {
-        let says_something = commit.started.is_some() || !commit.tools_started.is_empty() || commit.interrupted;
-        if self.open.is_empty() || !(says_something || self.marks.is_some()) {
-            return;
-        }
-        let marks: &mut Marks = self.marks.get_or_insert_default();
-        if commit.started.is_some() {
-            marks.started = commit.started;
-            marks.left = None;
-        }
-        marks.tools.extend_from_slice(&commit.tools_started);
-        if !marks.tools.is_empty() {
-            for result in commit.lines.iter().filter_map(|line| result_of(&line.text)) {
-                marks.tools.retain(|call| *call.0 != *result);
-            }
-        }
-        if commit.interrupted {
-            marks.left = Some(LeftBy::Interrupted);
-        }
-    }
-}
-
-/// The tool call whose result a line is.
-fn result_of(line: &str) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Entry {
-        message: Message,
-    }
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Message {
-        tool_call_id: String,
-    }
-    if !line.contains("\"toolCallId\"") {
-        return None;
-    }
-    serde_json::from_str::<Entry>(line).ok().map(|entry| entry.message.tool_call_id)
 }

@@ -1,0 +1,132 @@
+//! The journal's contract: the durable truth of one process. The engines live in the `journal` crate.
+//!
+//! | call | from | answer | durable when it answers |
+//! |---|---|---|---|
+//! | [`Journal::enqueue`] | doors | [`Enqueued`] | for `Accepted`: the message; a `Duplicate` waits for the first one's sync |
+//! | [`Journal::load`] | session, on activation | [`Loaded`] | the new epoch, no later than the first commit under it |
+//! | [`Journal::commit`] | session | [`CommitOutcome`] | all of the commit, or nothing |
+//! | [`Journal::accepted`] | session | the accepted message | – |
+//! | [`Journal::release`] | session, passivated | nothing | – |
+//! | [`Journal::view_written`] | session | nothing | – (the checkpointer syncs later) |
+//! | [`Journal::quarantine`], [`Journal::unquarantine`] | registry | done | the verdict |
+//! | [`Journal::unfinished`] | registry, at boot | keys with work | – |
+//! | [`Journal::outbox`], [`Journal::row`] | deliverer | open rows | – |
+//! | [`Journal::sending`], [`Journal::sent`], [`Journal::undeliverable`] | deliverer | done | the row's step |
+//! | [`Journal::dead_letters`], [`Journal::letter`] | operators | dead letters | – |
+//! | [`Journal::drop_letter`], [`Journal::redeliver`] | operators | whether it was there | the letter's end |
+//! | [`Journal::drain`], [`Journal::close`] | composition root | done | everything |
+//!
+//! Every call is submit-and-return; dropping the receiver cancels nothing. Per key, order of submission is order of
+//! effect. The first open turn of a key counts as begun (attempt 1) as soon as it is first: no record says so, `Accepted`
+//! and the commit that ended its predecessor imply it. Only attempts above the first are marked by [`Started`].
+//! After a batch is on disk the journal first hands each new message to [`QueuedSink`] and each new row to [`OutSink`]
+//! in log order and only then answers. The letter of a dead turn ends with the record that accepts its retry.
+
+mod commit;
+mod message;
+mod outbox;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey};
+use tokio::sync::oneshot;
+
+pub use commit::{
+    Commit, CommitOutcome, CutTurn, LeftBy, Line, Loaded, Quarantine, Started, TurnEnd, Unfinished, ViewMark,
+    ViewWritten,
+};
+pub use message::{
+    Accepted, AcceptedState, BusyReason, DuplicateState, Enqueue, Enqueued, INLINE_BODY_BYTES_MAX, InboxItem,
+    LogPosition, Queued, QueuedSink, RECENT_IDS_MAX, RecentId, RecentIds,
+};
+pub use outbox::{DeadLetter, LetterContent, LetterDetail, LetterKind, Out, OutRow, OutSink};
+
+/// Counters that every engine shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct JournalStatus {
+    /// Turns accepted since the log began to be counted in this process (recovered open ones included).
+    pub accepted: u64,
+    /// Turns that ended as done.
+    pub done: u64,
+    /// Turns that ended as dead letters.
+    pub dead: u64,
+    /// Turns that were cancelled.
+    pub cancelled: u64,
+    /// Turns that wait or run.
+    pub open: u64,
+    /// When the oldest open turn was accepted, ms since 1970.
+    pub oldest_open_ms: Option<u64>,
+    /// Bytes of open bodies.
+    pub open_bytes: u64,
+    /// Rows of the outbox that are not delivered yet.
+    pub outbox: u64,
+    /// When the first of them was committed, ms since 1970.
+    pub oldest_out_ms: Option<u64>,
+    /// Bytes in segments that hold something needed.
+    pub live_bytes: u64,
+    /// Bytes of all segments.
+    pub total_bytes: u64,
+    /// Whether it can write.
+    pub writable: bool,
+}
+
+/// Why a call could not be answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    /// A record could not be read back.
+    #[error("journal record cannot be read: {0}")]
+    Unreadable(String),
+    /// The journal stopped: its disk failed, or the process is ending.
+    #[error("journal is closed")]
+    Closed,
+}
+
+/// The journal of this process. See the table above.
+pub trait Journal: Send + Sync + 'static {
+    /// Admits one message.
+    fn enqueue(&self, message: Enqueue) -> oneshot::Receiver<Enqueued>;
+    /// Begins an incarnation of a session: takes the next epoch.
+    fn load(&self, key: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>>;
+    /// Makes progress durable.
+    fn commit(&self, commit: Commit) -> oneshot::Receiver<CommitOutcome>;
+    /// Reads an accepted message back.
+    fn accepted(&self, at: LogPosition) -> oneshot::Receiver<Result<Arc<Accepted>, JournalError>>;
+    /// The session was passivated: its dedupe ids may leave memory.
+    fn release(&self, key: SessionKey, epoch: Epoch);
+    /// A transcript file was written up to a commit.
+    fn view_written(&self, written: ViewWritten);
+    /// Holds a session back.
+    fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()>;
+    /// Lets it go.
+    fn unquarantine(&self, key: SessionKey) -> oneshot::Receiver<()>;
+    /// Keys with work, oldest message first.
+    fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>>;
+    /// Dead letters, oldest first.
+    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>>;
+    /// One of them with what it is about.
+    fn letter(&self, id: LetterId) -> oneshot::Receiver<Option<LetterDetail>>;
+    /// Ends a letter; `false` when there is none of this name.
+    fn drop_letter(&self, id: LetterId) -> oneshot::Receiver<bool>;
+    /// Opens the row of a dead delivery again, behind all others, its age counted from now. The sink gets it, too.
+    /// `None` when there is no such letter, or its row cannot be read any more.
+    fn redeliver(&self, id: LetterId) -> oneshot::Receiver<Option<OutRow>>;
+    /// Open rows, in the order of their commits.
+    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>>;
+    /// One open row, for whoever did not keep it; `None` when it is not open any more.
+    fn row(&self, id: DeliveryId) -> oneshot::Receiver<Option<OutRow>>;
+    /// A send of this row begins. Nothing happens when it is not open; so with the next two.
+    fn sending(&self, id: DeliveryId) -> oneshot::Receiver<()>;
+    /// Its channel took it.
+    fn sent(&self, id: DeliveryId) -> oneshot::Receiver<()>;
+    /// Its channel will not take it: it becomes a dead letter.
+    fn undeliverable(&self, id: DeliveryId, reason: Arc<str>) -> oneshot::Receiver<()>;
+    /// Refuses new messages from now on.
+    fn drain(&self);
+    /// Flushes and stops.
+    fn close(&self) -> oneshot::Receiver<()>;
+    /// A consistent copy of the log below `to`, while the journal runs on.
+    fn backup(&self, to: PathBuf) -> oneshot::Receiver<Result<u64, JournalError>>;
+    /// Counters, at any time.
+    fn status(&self) -> JournalStatus;
+}
