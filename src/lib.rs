@@ -72,6 +72,8 @@ pub mod commands;
 pub mod config;
 pub mod exit;
 pub mod onboard;
+#[cfg(feature = "otel")]
+pub mod otel;
 pub mod telemetry;
 
 use std::ffi::OsString;

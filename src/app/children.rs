@@ -51,9 +51,10 @@ impl Children {
             provider::Provider::new(front)
         });
         let (catalog, ports, log) = (catalog.clone(), self.kernel.ports().clone(), self.kernel.log().clone());
+        let metrics = self.kernel.metrics().clone();
         let path = ActorPath(format!("/tools/{arbiter}").into());
         let tools = self.kernel.spawn(child("tools", Kind::Tools), &*self.placement, arbiter, move |_| {
-            tools::Tools::new(catalog, ports, log, path)
+            tools::Tools::new(catalog, ports, log, metrics, path)
         });
         Neighbours { permits: model.clone().recipient(), model: model.recipient(), tools: tools.recipient() }
     }

@@ -22,7 +22,7 @@ pub fn raise_file_limit() -> u64 {
 }
 
 /// The soft limit of open files.
-fn file_limit() -> u64 {
+pub(super) fn file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 

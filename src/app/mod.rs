@@ -3,10 +3,12 @@
 pub mod ask;
 pub mod beacon;
 mod children;
+mod gauges;
 pub mod limits;
 pub mod lock;
 mod options;
 mod parts;
+mod process;
 pub mod readers;
 mod serve;
 
@@ -26,14 +28,16 @@ use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use registry::{Registry, RegistryConfig};
 use session::{SessionConfig, Shared, Transcripts};
+use supervision::counted::CountedLog;
 use supervision::log::{LogOptions, LogWriter};
 use supervision::ports::Ports;
-use supervision::real::real_ports;
+use supervision::real::counted_ports;
 use supervision::{ArbiterPlacement, Kernel};
 
 use crate::config::{Loaded, Paths};
 use crate::exit::{Exit, ExitCode};
 use children::Children;
+use gauges::Gauges;
 use lock::Lock;
 pub use options::{Options, Purpose, World};
 
@@ -51,6 +55,7 @@ pub struct App {
     ports: Ports,
     metrics: Metrics,
     log: Arc<dyn SupervisionLog>,
+    gauges: Arc<Gauges>,
     kernel: Kernel,
     hub: Arc<Hub>,
     journal: Arc<LogJournal>,
@@ -60,6 +65,8 @@ pub struct App {
     phase: Arc<Phase>,
     doors: Option<serve::Open>,
     real: Option<Real>,
+    #[cfg(feature = "otel")]
+    exporter: Option<Arc<crate::otel::Exporter>>,
 }
 
 /// What only the real world has: threads to join and locks to keep.
@@ -77,15 +84,21 @@ impl App {
         let env = crate::commands::environment();
         let own = world.as_ref().and_then(|world| world.model.clone());
         let model = parts::model(&loaded, &env, own).map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
+        #[cfg_attr(not(feature = "otel"), expect(unused_mut, reason = "only the export changes it"))]
+        let mut metrics = Metrics::default();
+        #[cfg(feature = "otel")]
+        let exporter = crate::otel::start(&mut metrics, &env)
+            .map_err(|error| Exit::new(ExitCode::Config, format!("{error:#}")))?;
         let (world, real) = match world {
             Some(world) => (world, None),
             None => {
-                let (world, real) = real_world(&loaded, purpose).await?;
+                let (world, real) = real_world(&loaded, purpose, &metrics).await?;
                 (world, Some(real))
             }
         };
         let World { ports, placement, log, .. } = world;
-        let metrics = Metrics::default();
+        let log: Arc<dyn SupervisionLog> = CountedLog::new(log, metrics.clone());
+        Gauges::show_limits(&metrics, &loaded.config);
         let kernel = Kernel::new(ports.clone(), log.clone(), metrics.clone());
         kernel.keep_crashes_in(loaded.paths.logs.join("crash"));
         let hub = Hub::new();
@@ -116,7 +129,15 @@ impl App {
         );
         let provider = provider::Shared::new(model.settings, metrics.clone(), ports.clone())
             .map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
-        children.attach(shared, &provider, &catalog);
+        children.attach(shared.clone(), &provider, &catalog);
+        let gauges = Gauges {
+            kernel: kernel.clone(),
+            registry: registry.clone(),
+            sessions: shared,
+            provider,
+            log: real.as_ref().map(|real| real.log.clone()),
+            lost: Default::default(),
+        };
         let phase = Arc::new(Phase::default());
         if matches!(purpose, Purpose::Gateway | Purpose::Embedded) {
             actix_rt::spawn(recover(registry.clone(), phase.clone()));
@@ -127,6 +148,7 @@ impl App {
             ports,
             metrics,
             log,
+            gauges: Arc::new(gauges),
             kernel,
             hub,
             journal,
@@ -136,6 +158,8 @@ impl App {
             phase,
             doors: None,
             real,
+            #[cfg(feature = "otel")]
+            exporter,
         })
     }
 
@@ -165,6 +189,12 @@ impl App {
             if joined.await.is_err() {
                 tracing::error!("stopping the arbiters failed");
             }
+        }
+        #[cfg(feature = "otel")]
+        if let Some(exporter) = self.exporter.take()
+            && tokio::task::spawn_blocking(move || exporter.stop()).await.is_err()
+        {
+            tracing::error!("stopping the export of traces failed");
         }
     }
 
@@ -217,10 +247,10 @@ async fn recover(registry: Arc<Registry>, phase: Arc<Phase>) {
     }
 }
 
-async fn real_world(loaded: &Loaded, purpose: Purpose) -> anyhow::Result<(World, Real)> {
+async fn real_world(loaded: &Loaded, purpose: Purpose, metrics: &Metrics) -> anyhow::Result<(World, Real)> {
     make_directories(&loaded.paths)?;
     let locks = take_locks(&loaded.paths, purpose).await?;
-    let ports = real_ports(BLOCKING_THREADS).context("the blocking pool cannot be started")?;
+    let ports = counted_ports(BLOCKING_THREADS, metrics).context("the blocking pool cannot be started")?;
     let log = LogWriter::start(LogOptions::new(loaded.paths.logs.clone()), &ports)
         .with_context(|| format!("the supervision log in {} cannot be written", loaded.paths.logs.display()))?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);

@@ -91,6 +91,10 @@ impl App {
             log: self.log.clone(),
             phase: self.phase.clone(),
             frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),
+            show: {
+                let gauges = self.gauges.clone();
+                Arc::new(move || gauges.show())
+            },
         });
         let transcripts = Arc::new(TranscriptFiles(self.transcripts.clone()));
         let logs = Arc::new(LogFiles { disk: self.ports.disk.clone(), dir: self.loaded.paths.logs.clone() });

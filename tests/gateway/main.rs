@@ -7,9 +7,12 @@ mod command_line;
 mod doors;
 mod isolation;
 mod kill_nine;
+mod metrics;
 mod model_over_http;
 mod operations;
 mod poison;
 mod power_cut;
 mod support;
 mod tidy;
+#[cfg(feature = "otel")]
+mod traces;

@@ -76,17 +76,32 @@ impl Place {
 
     /// Starts a gateway and waits until it is ready.
     pub async fn start(&self) -> Gateway {
-        let mut gateway = self.spawn();
+        self.start_with(&[]).await
+    }
+
+    /// Like [`start`](Self::start), with more environment.
+    pub async fn start_with(&self, environment: &[(&str, &str)]) -> Gateway {
+        let mut gateway = self.spawn_with(environment);
         gateway.wait_until_ready().await;
         gateway
     }
 
     /// Starts a gateway and waits for nothing.
     pub fn spawn(&self) -> Gateway {
+        self.spawn_with(&[])
+    }
+
+    fn spawn_with(&self, environment: &[(&str, &str)]) -> Gateway {
         // Not in the data directory, which may be full.
         let log = tempfile::NamedTempFile::new().unwrap();
         let stderr = log.reopen().unwrap();
-        let child = self.command(&["gateway"]).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        let child = self
+            .command(&["gateway"])
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
         Gateway { child, run: self.path().join("run"), log }
     }
 

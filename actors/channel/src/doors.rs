@@ -6,15 +6,18 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
+use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::{Enqueue, Enqueued, Journal};
-use protocol::metrics::{ByDoor, ByDoorReason, Metrics};
+use protocol::metrics::{ByBound, ByCache, ByDoor, ByDoorReason, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
+use protocol::trace::{Span, Step, Value, born_us};
 use protocol::turn::Route;
 use supervision::ports::Ports;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::hub::Hub;
+use crate::hub::outlet::Outflow;
 use crate::outcome::{Refusal, Verdict};
 
 /// Bytes of a body above which the journal could not hold its record.
@@ -96,6 +99,8 @@ pub struct DoorsParts {
     pub phase: Arc<Phase>,
     /// `runtime.frameBytesInFlight`.
     pub frame_bytes_in_flight: usize,
+    /// Brings the gauges of the other parts up to date, before they are printed.
+    pub show: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Refusals of one door that the supervision log was not told yet.
@@ -153,6 +158,43 @@ impl Doors {
         Arc::clone(&self.0.frame_bytes).try_acquire_many_owned(bytes).ok()
     }
 
+    /// Where the open connections of a door are counted.
+    pub(crate) fn connections(&self, door: Door, max: usize) -> Gauge {
+        let work = &self.metrics.work;
+        let bound = match door {
+            Door::WebSocket => "connections_ws",
+            Door::Api => "connections_api",
+            Door::Admin => "connections_admin",
+        };
+        work.limit.get_or_create(&ByBound { bound }).set(gauge(max));
+        work.connections.get_or_create_owned(&ByDoor { door: door.word() })
+    }
+
+    /// Where what waits for the clients of a door is counted.
+    pub(crate) fn outflow(&self, door: Door) -> Outflow {
+        let (work, labels) = (&self.metrics.work, ByDoor { door: door.word() });
+        Outflow {
+            bytes: work.send_buffer_bytes.get_or_create_owned(&labels),
+            slow: work.slow_clients.get_or_create_owned(&labels),
+        }
+    }
+
+    /// Brings the gauges that are not kept all the time up to date.
+    pub(crate) fn show(&self) {
+        let work = &self.metrics.work;
+        let limit = |bound, value| {
+            work.limit.get_or_create(&ByBound { bound }).set(gauge(value));
+        };
+        let frame_bytes_max = self.frame_bytes_in_flight.min(Semaphore::MAX_PERMITS);
+        work.frame_bytes.set(gauge(frame_bytes_max - self.0.frame_bytes.available_permits()));
+        limit("frame_bytes", frame_bytes_max);
+        work.hub_sessions.set(gauge(self.hub.sessions()));
+        let (hub_bytes, hub_bytes_max) = self.hub.bytes();
+        work.cache_bytes.get_or_create(&ByCache { cache: "hub" }).set(gauge(hub_bytes));
+        limit("hub_bytes", hub_bytes_max);
+        (self.0.parts.show)();
+    }
+
     /// A fresh turn id.
     pub(crate) fn turn_id(&self) -> TurnId {
         TurnId(self.ports.ids.uuid_v7())
@@ -178,13 +220,26 @@ impl Doors {
     pub(crate) fn verdict(&self, door: Door, key: &SessionKey, enqueued: Option<Enqueued>) -> Verdict {
         let verdict = Verdict::from_journal(enqueued, self.ports.clock.wall_ms());
         match &verdict {
-            Verdict::Accepted { .. } => {
+            Verdict::Accepted { turn, .. } => {
+                self.span(door, *turn);
                 self.metrics.accepted.get_or_create(&ByDoor { door: door.word() }).inc();
             }
             Verdict::Duplicate { .. } => {}
             Verdict::Refused(refusal) => self.refused(door, key, *refusal),
         }
         verdict
+    }
+
+    /// A message was taken. A door makes the turn's id when the message comes, so the id tells since when.
+    fn span(&self, door: Door, turn: TurnId) {
+        self.metrics.traces.end(|| Span {
+            turn,
+            step: Step::Accept,
+            begun_us: born_us(turn),
+            ended_us: self.ports.clock.wall_us(),
+            error: None,
+            fields: vec![("greenroom.door", Value::Word(door.word()))],
+        });
     }
 
     /// Counts a refusal for a bound, and tells the supervision log.

@@ -11,10 +11,13 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use crate::doors::{Door, Doors};
 
 /// How long a pause follows an accept that failed, as it does when file handles run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -40,17 +43,38 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 
 /// One connection's part of [`Limits::connections`]. Every request has it as an extension: a handler that upgrades keeps
 /// it for as long as it keeps the socket.
-pub(crate) type Place = Arc<OwnedSemaphorePermit>;
+pub(crate) type Place = Arc<Counted>;
+
+/// A place that is counted as an open connection until it is free.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    open: Gauge,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    fn new(permit: OwnedSemaphorePermit, open: Gauge) -> Self {
+        open.inc();
+        Self { open, _permit: permit }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
 
 /// Serves until `shutdown`, then until the running responses are done, at most [`Limits::drain`] longer.
-/// `refused` hears of each connection over the limit.
+/// What it counts goes to `doors`, as that of `door`.
 pub(crate) async fn serve(
     listener: TcpListener,
     app: Router,
     limits: Limits,
     shutdown: CancellationToken,
-    refused: impl Fn(),
+    (doors, door): (Doors, Door),
 ) {
+    let open = doors.connections(door, limits.connections);
     let places = Arc::new(Semaphore::new(limits.connections));
     let tracker = TaskTracker::new();
     let cut = CancellationToken::new();
@@ -77,10 +101,11 @@ pub(crate) async fn serve(
         failing = false;
         match Arc::clone(&places).try_acquire_owned() {
             Ok(place) => {
-                tracker.spawn(connection(socket, app.clone(), limits, Arc::new(place), shutdown.clone(), cut.clone()));
+                let place = Arc::new(Counted::new(place, open.clone()));
+                tracker.spawn(connection(socket, app.clone(), limits, place, shutdown.clone(), cut.clone()));
             }
             Err(_) => {
-                refused();
+                doors.rejected(door, "busy");
                 turn_away(socket);
             }
         }

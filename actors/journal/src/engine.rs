@@ -17,7 +17,7 @@ use domain::ids::SessionKey;
 use protocol::journal::{
     CommitOutcome, Enqueue, Enqueued, JournalError, JournalStatus, LogPosition, OutRow, OutSink, QueuedSink, RecentIds,
 };
-use protocol::metrics::{ByState, Metrics};
+use protocol::metrics::{ByState, Metrics, gauge};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use supervision::planted::{Bug, planted};
 use supervision::ports::Ports;
@@ -101,6 +101,8 @@ pub struct Engine {
     pub(crate) closed: bool,
     /// Told once nothing of it touches the disk any more.
     pub(crate) closing: Vec<Sender<()>>,
+    /// How long the last write and sync took.
+    pub(crate) wrote: Duration,
     failed: Option<String>,
     fail: watch::Sender<Option<String>>,
     status: Arc<Mutex<JournalStatus>>,
@@ -137,6 +139,7 @@ impl Engine {
             draining: false,
             closed: false,
             closing: Vec::new(),
+            wrote: Duration::ZERO,
             failed: None,
             fail,
             status,
@@ -353,6 +356,7 @@ impl Engine {
         let began = self.around.ports.clock.mono();
         self.log.write(&self.batch)?;
         let took = self.around.ports.clock.mono().saturating_sub(began);
+        self.wrote = took;
         self.around.metrics.journal_sync_seconds.observe(took.as_secs_f64());
         self.around.metrics.journal_batch_records.observe(f64::from(records));
         self.batch.clear();
@@ -404,6 +408,11 @@ impl Engine {
         let bytes = &self.around.metrics.journal_bytes;
         bytes.get_or_create(&ByState { state: "live" }).set(i64::try_from(status.live_bytes).unwrap_or(i64::MAX));
         bytes.get_or_create(&ByState { state: "total" }).set(i64::try_from(status.total_bytes).unwrap_or(i64::MAX));
+        let work = &self.around.metrics.work;
+        work.journal_keys.set(gauge(self.state.keys.len()));
+        for (state, calls) in [("space", self.stalled.len()), ("ids", self.parked.len())] {
+            work.journal_calls.get_or_create(&ByState { state }).set(gauge(calls));
+        }
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }

@@ -40,8 +40,9 @@ impl LogJournal {
         out: Arc<dyn OutSink>,
         recent: Arc<dyn RecentIds>,
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
+        let counted = metrics.clone();
         let around = Surroundings { ports, metrics, log, sink, out, recent };
-        Self::start(options, around, |make| Pump::thread(make).map_err(OpenError::Thread))
+        Self::start(options, around, |make| Pump::thread(make, &counted).map_err(OpenError::Thread))
     }
 
     /// The same engine without a thread: each call is carried out on the pool of `ports`, together with what has come

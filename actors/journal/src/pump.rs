@@ -7,14 +7,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use supervision::ports::Offload;
 
+use prometheus_client::metrics::gauge::Gauge;
+use protocol::metrics::{ByState, Metrics};
+
 use crate::call::Call;
 use crate::engine::{Engine, PROBE_INTERVAL};
+
+/// The way into the thread's queue, with the number of calls that wait there.
+#[derive(Clone)]
+pub struct Inlet {
+    to: mpsc::Sender<Call>,
+    waiting: Gauge,
+}
+
+impl Inlet {
+    /// To the thread that takes from the other end.
+    pub fn new(to: mpsc::Sender<Call>, metrics: &Metrics) -> Self {
+        Self { to, waiting: metrics.work.journal_calls.get_or_create_owned(&ByState { state: "queue" }) }
+    }
+
+    fn send(&self, call: Call) -> Result<(), Box<Call>> {
+        self.waiting.inc();
+        self.to.send(call).map_err(|mpsc::SendError(call)| {
+            self.waiting.dec();
+            Box::new(call)
+        })
+    }
+}
 
 /// The way into the engine's queue for work that it started elsewhere.
 #[derive(Clone)]
 pub enum Post {
     /// To the thread.
-    Thread(mpsc::Sender<Call>),
+    Thread(Inlet),
     /// To the local form.
     Local(Weak<Local>),
 }
@@ -36,7 +61,7 @@ impl Post {
 /// A running engine.
 pub enum Pump {
     /// On a thread of its own.
-    Thread(mpsc::Sender<Call>),
+    Thread(Inlet),
     /// Turned by its callers.
     Local(Arc<Local>),
 }
@@ -57,10 +82,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Pump {
     /// Starts the thread.
-    pub fn thread(make: Box<dyn FnOnce(Post) -> Engine + Send>) -> io::Result<Self> {
-        let (post, calls) = mpsc::channel();
+    pub fn thread(make: Box<dyn FnOnce(Post) -> Engine + Send>, metrics: &Metrics) -> io::Result<Self> {
+        let (to, calls) = mpsc::channel();
+        let post = Inlet::new(to, metrics);
+        let waiting = post.waiting.clone();
         let own = Post::Thread(post.clone());
-        std::thread::Builder::new().name("journal".to_owned()).spawn(move || run(make(own), &calls))?;
+        std::thread::Builder::new().name("journal".to_owned()).spawn(move || run(make(own), &calls, &waiting))?;
         Ok(Self::Thread(post))
     }
 
@@ -81,7 +108,7 @@ impl Pump {
     /// Puts a call into the queue; gives it back when the engine is closed.
     pub fn post(&self, call: Call) -> Result<(), Box<Call>> {
         match self {
-            Self::Thread(to) => to.send(call).map_err(|mpsc::SendError(call)| Box::new(call)),
+            Self::Thread(to) => to.send(call),
             Self::Local(local) => {
                 local.post(call);
                 Ok(())
@@ -126,26 +153,26 @@ impl Local {
     }
 }
 
-fn run(mut engine: Engine, calls: &mpsc::Receiver<Call>) {
+fn run(mut engine: Engine, calls: &mpsc::Receiver<Call>, waiting: &Gauge) {
     while !engine.ended() {
         let first = if engine.has_work() {
             Call::Tick
         } else if engine.waits_for_space() {
             match calls.recv_timeout(PROBE_INTERVAL) {
-                Ok(call) => call,
+                Ok(call) => taken(call, waiting),
                 Err(RecvTimeoutError::Timeout) => Call::Tick,
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         } else {
             match calls.recv() {
-                Ok(call) => call,
+                Ok(call) => taken(call, waiting),
                 Err(mpsc::RecvError) => return,
             }
         };
         engine.take(first);
         while !engine.batch_is_full() {
             match calls.try_recv() {
-                Ok(call) => engine.take(call),
+                Ok(call) => engine.take(taken(call, waiting)),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
@@ -153,6 +180,11 @@ fn run(mut engine: Engine, calls: &mpsc::Receiver<Call>) {
     }
     // Whatever came after the close is answered, not dropped.
     for call in calls.try_iter() {
-        Engine::refuse(call, "the journal is closed");
+        Engine::refuse(taken(call, waiting), "the journal is closed");
     }
+}
+
+fn taken(call: Call, waiting: &Gauge) -> Call {
+    waiting.dec();
+    call
 }

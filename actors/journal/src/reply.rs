@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use domain::ids::{DeliveryId, LetterId};
+use domain::ids::{DeliveryId, LetterId, TurnId};
 use protocol::journal::{
     Accepted, CommitOutcome, DeadLetter, Enqueued, JournalError, LetterDetail, Loaded, LogPosition, OutRow, Queued,
     Unfinished,
 };
+use protocol::trace::{Span, Step};
 use tokio::sync::oneshot::Sender;
 
 use crate::backup;
@@ -82,6 +83,7 @@ impl Engine {
         let mut replies = std::mem::take(&mut self.replies);
         for reply in &mut replies {
             if let Reply::Accepted(_, queued, _) = reply {
+                self.span(queued.item.turn);
                 self.around.sink.queued(queued.clone());
             }
         }
@@ -95,6 +97,15 @@ impl Engine {
             // Its memory serves the next batch.
             self.replies = replies;
         }
+    }
+
+    /// A message became durable.
+    fn span(&self, turn: TurnId) {
+        self.around.metrics.traces.end(|| {
+            let ended_us = self.around.ports.clock.wall_us();
+            let begun_us = ended_us.saturating_sub(u64::try_from(self.wrote.as_micros()).unwrap_or(u64::MAX));
+            Span { turn, step: Step::Enqueue, begun_us, ended_us, error: None, fields: Vec::new() }
+        });
     }
 
     fn answer(&mut self, reply: Reply) {

@@ -10,4 +10,5 @@ pub mod registry;
 pub mod session;
 pub mod supervision;
 pub mod tools;
+pub mod trace;
 pub mod turn;

@@ -1,7 +1,13 @@
 //! The process's counters, one handle each, shared by everybody who counts. No label is ever a session key.
 //!
-//! All names begin with `greenroom_`; the door that serves `/metrics` registers and prints them.
+//! All names begin with `greenroom_`, those of the process itself with `process_`; counters end in `_total`, times in
+//! `_seconds`, sizes in `_bytes`. The door that serves `/metrics` registers and prints them.
 
+mod kernel;
+mod process;
+mod work;
+
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -10,6 +16,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use crate::trace::Traces;
+pub use kernel::{ByArbiter, ByKindEvent, HANDLER_SAMPLE, KernelMetrics};
+pub use process::ProcessMetrics;
+pub use work::{
+    BOUNDS, ByBound, ByCache, ByProviderDirection, ByProviderReason, ByProviderState, ByTool, ByToolResult,
+    WorkMetrics, gauge,
+};
 
 /// `result`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -117,6 +131,14 @@ pub struct Metrics {
     pub provider_calls: Family<ByProviderResult, Counter>,
     /// Duration of model calls.
     pub provider_seconds: Family<ByProvider, Histogram>,
+    /// Actors, arbiters, blocking pool, supervision log.
+    pub kernel: KernelMetrics,
+    /// Tools, model calls, connections, buffers, caches.
+    pub work: WorkMetrics,
+    /// The process.
+    pub process: ProcessMetrics,
+    /// Where the spans of turns go.
+    pub traces: Traces,
 }
 
 impl Default for Metrics {
@@ -141,21 +163,35 @@ impl Default for Metrics {
             view_lag_bytes: Gauge::default(),
             provider_calls: Family::default(),
             provider_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 20))),
+            kernel: KernelMetrics::default(),
+            work: WorkMetrics::default(),
+            process: ProcessMetrics::default(),
+            traces: Traces::default(),
         };
         // What alerts ask for is there from the start, at zero.
         for result in ["done", "failed", "dead_lettered", "cancelled"] {
             drop(metrics.turns.get_or_create(&ByResult { result }));
         }
         drop(metrics.restarts.get_or_create(&ByKindReason { kind: "session", reason: "panicked" }));
+        drop(metrics.stale_events.get_or_create(&ByKind { kind: "session" }));
         drop(metrics.dead_letters.get_or_create(&ByKind { kind: "turn" }));
         metrics
     }
 }
 
 impl Metrics {
-    /// A registry that prints all of them.
-    pub fn registry(&self) -> Registry {
-        let mut to = Registry::with_prefix("greenroom");
+    /// What prints all of them.
+    pub fn page(&self) -> Page {
+        let mut ours = Registry::with_prefix("greenroom");
+        self.register(&mut ours);
+        self.kernel.register(&mut ours);
+        self.work.register(&mut ours);
+        let mut process = Registry::default();
+        self.process.register(&mut process);
+        Page([ours, process])
+    }
+
+    fn register(&self, to: &mut Registry) {
         to.register("sessions", "Sessions in memory", self.sessions.clone());
         to.register("turns", "Turns that ended", self.turns.clone());
         to.register("turn_seconds", "From accepted to finished", self.turn_seconds.clone());
@@ -175,6 +211,22 @@ impl Metrics {
         to.register("view_lag_bytes", "Committed bytes not yet in files", self.view_lag_bytes.clone());
         to.register("provider_calls", "Model calls", self.provider_calls.clone());
         to.register("provider_seconds", "Duration of model calls", self.provider_seconds.clone());
-        to
+    }
+}
+
+/// Prints metrics in the OpenMetrics text format.
+#[derive(Debug)]
+pub struct Page([Registry; 2]);
+
+impl Page {
+    /// All of them, as they are now.
+    pub fn print(&self) -> Result<String, fmt::Error> {
+        use prometheus_client::encoding::text::{encode_eof, encode_registry};
+        let mut text = String::new();
+        for registry in &self.0 {
+            encode_registry(&mut text, registry)?;
+        }
+        encode_eof(&mut text)?;
+        Ok(text)
     }
 }

@@ -7,10 +7,11 @@
 //! {"ts":"2026-11-29T20:53:29.000001Z","id":"5f2c-17","event":"restarted","path":"/registry/0/session/api:7","kind":"session","epoch":4,"session":"api:7","turn":"0193…","attempt":2,"reason":"panicked","panic":{"text":"index out of bounds","at":"actors/x.rs:10:5"},"backtrace":"9f3a","restarts_in_window":1,"backoff_ms":100,"verdict":"restart","inbox":3,"cause":"5f2c-12","lost":"nothing"}
 //! ```
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use domain::ids::{Attempt, Epoch, MessageId, SessionKey, TurnId};
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use serde::{Deserialize, Serialize};
 
 /// Where an actor stands in the tree: `/registry/0/session/<key>`, with `/` and `%` inside a key percent-encoded.
@@ -184,6 +185,19 @@ pub enum EventName {
     ConfigRejected,
     /// The log's own queue was full; `lost` says how many events are missing here.
     EventsLost,
+}
+
+/// As in the log: the snake_case form.
+impl EncodeLabelValue for EventName {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> fmt::Result {
+        for (at, letter) in format!("{self:?}").chars().enumerate() {
+            if letter.is_ascii_uppercase() && at > 0 {
+                encoder.write_char('_')?;
+            }
+            encoder.write_char(letter.to_ascii_lowercase())?;
+        }
+        Ok(())
+    }
 }
 
 /// One event. Build with [`Event::new`] and set what applies.

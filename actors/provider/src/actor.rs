@@ -9,6 +9,7 @@ use backon::{ExponentialBuilder, Retryable};
 use domain::chat::AssistantMessage;
 use domain::request::ChatRequest;
 use protocol::provider::{AskPermit, Complete, Delta, Event, Failure, FailureKind, Permit};
+use protocol::trace::{Span, Step, Value};
 use protocol::turn::Stamp;
 use supervision::{Gone, tell};
 use tokio_util::sync::CancellationToken;
@@ -81,6 +82,7 @@ impl Handler<AskPermit> for Provider {
     type Result = ();
 
     fn handle(&mut self, ask: AskPermit, _: &mut Self::Context) {
+        self.shared.mailbox.dec();
         self.shared.places.ask(ask);
     }
 }
@@ -89,6 +91,7 @@ impl Handler<Complete> for Provider {
     type Result = ();
 
     fn handle(&mut self, call: Complete, _: &mut Self::Context) {
+        self.shared.mailbox.dec();
         let Complete { stamp, permit, request, cancel, reply_to } = call;
         let (shared, begun) = (self.shared.clone(), self.shared.ports.clock.mono());
         let model = request.model.clone();
@@ -215,6 +218,7 @@ async fn try_to_complete(
             wait.map(|wait| classify(error).after.map_or(wait, |after| after.max(wait).min(WAIT_MAX)))
         })
         .notify(|error, wait| {
+            reply.shared.count_retry(word(classify(error).kind));
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(
                 provider = &**name,
@@ -257,6 +261,10 @@ impl Reply {
     }
 
     fn complete(mut self, message: AssistantMessage) {
+        let [input, output] = &self.shared.tokens;
+        input.inc_by(message.usage.input_tokens);
+        output.inc_by(message.usage.output_tokens);
+        self.span(None, Some(&message));
         let event = Event::Completed { stamp: self.stamp, message: Box::new(message) };
         self.end(None, Some(event));
     }
@@ -272,6 +280,9 @@ impl Reply {
     /// Without a `result` the call ended well.
     fn end(&mut self, result: Option<&'static str>, event: Option<Event>) {
         self.open = false;
+        if result.is_some() {
+            self.span(result, None);
+        }
         self.shared.count(result, self.shared.ports.clock.mono().saturating_sub(self.begun));
         // The place is free before the asker hears of the end and asks again.
         self.permit = None;
@@ -279,6 +290,29 @@ impl Reply {
             // An asker that is gone has no use for the answer.
             let _ = tell(&self.to, event);
         }
+    }
+}
+
+impl Reply {
+    /// The call's span; no content goes into it.
+    fn span(&self, error: Option<&'static str>, message: Option<&AssistantMessage>) {
+        let Self { shared, stamp, .. } = self;
+        shared.metrics.traces.end(|| {
+            let took = shared.ports.clock.mono().saturating_sub(self.begun);
+            let ended_us = shared.ports.clock.wall_us();
+            let begun_us = ended_us.saturating_sub(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            let step = Step::Model { attempt: stamp.attempt, round: stamp.round };
+            let mut fields = vec![
+                ("gen_ai.operation.name", Value::Word("chat")),
+                ("gen_ai.provider.name", Value::Text(shared.name.clone())),
+                ("gen_ai.request.model", Value::Text(self.model.clone())),
+            ];
+            if let Some(message) = message {
+                fields.push(("gen_ai.usage.input_tokens", Value::Number(message.usage.input_tokens)));
+                fields.push(("gen_ai.usage.output_tokens", Value::Number(message.usage.output_tokens)));
+            }
+            Span { turn: stamp.turn, step, begun_us, ended_us, error, fields }
+        });
     }
 }
 

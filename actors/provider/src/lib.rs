@@ -22,8 +22,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use protocol::metrics::{ByProvider, ByProviderResult, Metrics};
+use protocol::metrics::{
+    ByBound, ByKind, ByProvider, ByProviderDirection, ByProviderReason, ByProviderResult, ByProviderState, Metrics,
+    gauge,
+};
+use protocol::supervision::Kind;
 use supervision::ports::Ports;
 
 pub use self::http::http_client;
@@ -82,6 +87,9 @@ pub struct Shared {
     /// Looked up once, as most calls end well.
     answered: Counter,
     seconds: Histogram,
+    tokens: [Counter; 2],
+    /// Messages in the mailboxes of the front ends; sessions count them up.
+    mailbox: Gauge,
     ports: Ports,
 }
 
@@ -112,8 +120,35 @@ impl Shared {
         let answered =
             metrics.provider_calls.get_or_create_owned(&ByProviderResult { provider: provider(), result: "ok" });
         let seconds = metrics.provider_seconds.get_or_create_owned(&ByProvider { provider: provider() });
+        let tokens = ["input", "output"].map(|direction| {
+            metrics.work.provider_tokens.get_or_create_owned(&ByProviderDirection { provider: provider(), direction })
+        });
+        let mailbox = metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: Kind::Provider.word() });
+        let bound = ByBound { bound: "provider_permits" };
+        metrics.work.limit.get_or_create(&bound).set(gauge(concurrent_max));
+        // What rules ask for is there from the start, at zero.
+        drop(
+            metrics
+                .work
+                .provider_retries
+                .get_or_create(&ByProviderReason { provider: provider(), reason: "transient" }),
+        );
         let places = Places::new(concurrent_max);
-        Ok(Arc::new(Self { name, answerer, limits, places, metrics, answered, seconds, ports }))
+        Ok(Arc::new(Self { name, answerer, limits, places, metrics, answered, seconds, tokens, mailbox, ports }))
+    }
+
+    /// Brings the gauges up to date.
+    pub fn show(&self) {
+        for (state, places) in ["taken", "waiting"].into_iter().zip(self.places.count()) {
+            let labels = ByProviderState { provider: self.name.to_string(), state };
+            self.metrics.work.provider_permits.get_or_create(&labels).set(gauge(places));
+        }
+    }
+
+    /// Counts a try that failed and is followed by another.
+    fn count_retry(&self, reason: &'static str) {
+        let labels = ByProviderReason { provider: self.name.to_string(), reason };
+        self.metrics.work.provider_retries.get_or_create(&labels).inc();
     }
 
     /// Counts a call that ended.

@@ -67,6 +67,12 @@ impl Places {
         self.grant(ask);
     }
 
+    /// How many places are taken, and how many asks wait.
+    pub fn count(&self) -> [usize; 2] {
+        let state = self.lock();
+        [state.running.values().sum(), state.waiting.len()]
+    }
+
     fn grant(self: &Arc<Self>, ask: AskPermit) {
         let place = Place { places: self.clone(), key: ask.key };
         let event = Event::Permitted { stamp: ask.stamp, permit: Permit::new(place) };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::Addr;
 use domain::ids::SessionKey;
 use protocol::journal::{Journal, Queued, QueuedSink};
-use protocol::metrics::{ByKind, ByState, Metrics};
+use protocol::metrics::{ByArbiter, ByKind, ByState, Metrics};
 use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Address, Mail};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
@@ -202,6 +202,12 @@ impl Registry {
         if index == 0 {
             self.count();
         }
+    }
+
+    /// Notes how late the timer of an arbiter fired.
+    pub(crate) fn late(&self, index: usize, delay: Duration) {
+        let labels = ByArbiter { arbiter: u32::try_from(index).unwrap_or(u32::MAX) };
+        self.metrics.kernel.arbiter_delay_seconds.get_or_create(&labels).observe(delay.as_secs_f64());
     }
 
     fn count(&self) {

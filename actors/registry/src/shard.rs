@@ -22,9 +22,14 @@ impl Actor for Shard {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.run_interval(SWEEP_EVERY, |this, _| {
+        let mut due = None;
+        ctx.run_interval(SWEEP_EVERY, move |this, _| {
             // Gone only when everything is being dropped.
             if let Some(registry) = this.registry.upgrade() {
+                let now = registry.kernel.ports().clock.mono();
+                if let Some(due) = due.replace(now + SWEEP_EVERY) {
+                    registry.late(this.index, now.saturating_sub(due));
+                }
                 registry.sweep(this.index);
             }
         });

@@ -14,6 +14,7 @@ mod load;
 mod model;
 mod perform;
 mod read;
+mod spans;
 #[cfg(test)]
 mod tests;
 

@@ -2,19 +2,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use actix::Recipient;
+use actix::{Message, Recipient};
 use domain::ids::SessionKey;
 use domain::request::ToolSpec;
 use domain::stem::stem;
+use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
-use protocol::metrics::Metrics;
-use protocol::supervision::SupervisionLog;
+use protocol::metrics::{ByKind, Metrics};
+use protocol::supervision::{Kind, SupervisionLog};
 use protocol::turn::TurnEvents;
 use protocol::{provider, tools};
 use supervision::ports::Ports;
+use supervision::{Gone, tell};
 
 use crate::system::SystemPrompt;
 use crate::turn::Rules;
@@ -64,6 +66,14 @@ pub struct Shared {
     pub(crate) system: SystemPrompt,
     /// Bytes of transcripts in memory.
     pub(crate) cached: AtomicU64,
+    /// Messages on their way to the front ends, by kind.
+    pub(crate) mail: FrontMail,
+}
+
+/// Messages in the mailboxes of the front ends; they count down what they take.
+pub(crate) struct FrontMail {
+    pub provider: Gauge,
+    pub tools: Gauge,
 }
 
 /// The front ends on the session's own arbiter.
@@ -75,6 +85,20 @@ pub struct Neighbours {
     pub model: Recipient<provider::Complete>,
     /// Runs tools.
     pub tools: Recipient<tools::RunTool>,
+}
+
+// === impl FrontMail ===
+
+/// Sends to a front end, counted in its mailbox.
+pub(crate) fn tell_front<M>(to: &Recipient<M>, mailbox: &Gauge, message: M) -> Result<(), Gone>
+where
+    M: Message + Send + 'static,
+    M::Result: Send,
+{
+    mailbox.inc();
+    tell(to, message).inspect_err(|_| {
+        mailbox.dec();
+    })
 }
 
 // === impl Shared ===
@@ -102,7 +126,14 @@ impl Shared {
         });
         let system = SystemPrompt::new(&config.workspace, tools);
         let cached = AtomicU64::new(0);
-        Arc::new(Self { ports, log, journal, events, metrics, config, rules, system, cached })
+        let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });
+        let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools) };
+        Arc::new(Self { ports, log, journal, events, metrics, config, rules, system, cached, mail })
+    }
+
+    /// Bytes of conversations that all sessions together keep in memory.
+    pub fn cached_bytes(&self) -> u64 {
+        self.cached.load(Ordering::Relaxed)
     }
 
     /// Where the transcript of `key` lies.

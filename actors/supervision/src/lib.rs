@@ -7,6 +7,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod counted;
 mod crash;
 mod crash_file;
 pub mod lease;

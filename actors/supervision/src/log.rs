@@ -71,6 +71,10 @@ pub struct LogWriter {
     door: Mutex<Door>,
     /// Events that the disk did not take and that no `events_lost` has told yet.
     unwritten: Arc<AtomicU64>,
+    /// Events in the queue.
+    queued: Arc<AtomicU64>,
+    /// Events that an `events_lost` has told.
+    told: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -80,7 +84,8 @@ impl LogWriter {
         let file = LogFile::open(options, ports.disk.clone())?;
         let (queue, jobs) = sync_channel(QUEUED_EVENTS_MAX);
         let unwritten = Arc::<AtomicU64>::default();
-        let writer = Writer { file, unwritten: Arc::clone(&unwritten), failing: false };
+        let queued = Arc::<AtomicU64>::default();
+        let writer = Writer { file, unwritten: Arc::clone(&unwritten), queued: Arc::clone(&queued), failing: false };
         let thread =
             std::thread::Builder::new().name("greenroom-log".to_owned()).spawn(move || writer.write_all(&jobs))?;
         Ok(Arc::new(Self {
@@ -88,6 +93,8 @@ impl LogWriter {
             ports: ports.clone(),
             door: Mutex::new(Door { queue, number: 0, lost: 0 }),
             unwritten,
+            queued,
+            told: AtomicU64::new(0),
             thread: Mutex::new(Some(thread)),
         }))
     }
@@ -113,6 +120,23 @@ impl LogWriter {
         }
     }
 
+    /// Events that wait to be written now, and events that are missing in the files since the start.
+    pub fn backlog(&self) -> (u64, u64) {
+        let untold = self.door.lock().unwrap_or_else(PoisonError::into_inner).lost;
+        let missing = self.told.load(Ordering::Relaxed) + untold + self.unwritten.load(Ordering::Relaxed);
+        (self.queued.load(Ordering::Relaxed), missing)
+    }
+
+    /// Puts an event into the queue.
+    fn queue(&self, door: &Door, event: Event, stands_for: u64) -> Result<(), TrySendError<Job>> {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        let sent = door.queue.try_send(Job::Write(Box::new(event), stands_for));
+        if sent.is_err() {
+            self.queued.fetch_sub(1, Ordering::Relaxed);
+        }
+        sent
+    }
+
     fn next_id(&self, door: &mut Door) -> String {
         door.number += 1;
         format!("{}-{}", self.boot, door.number)
@@ -134,13 +158,14 @@ impl SupervisionLog for LogWriter {
         door.lost += self.unwritten.swap(0, Ordering::Relaxed);
         if door.lost > 0 {
             let notice = self.lost_event(&mut door);
-            if door.queue.try_send(Job::Write(Box::new(notice), door.lost)).is_ok() {
+            if self.queue(&door, notice, door.lost).is_ok() {
+                self.told.fetch_add(door.lost, Ordering::Relaxed);
                 door.lost = 0;
             }
         }
         let id = self.next_id(&mut door);
         event.id.clone_from(&id);
-        match door.queue.try_send(Job::Write(Box::new(event), 1)) {
+        match self.queue(&door, event, 1) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => door.lost += 1,
             Err(TrySendError::Disconnected(Job::Write(event, _))) => mirror(&event),
@@ -161,6 +186,7 @@ pub fn timestamp(wall_us: u64) -> String {
 struct Writer {
     file: LogFile,
     unwritten: Arc<AtomicU64>,
+    queued: Arc<AtomicU64>,
     /// Whether the last write failed: the operator is told of the first one only.
     failing: bool,
 }
@@ -176,6 +202,7 @@ impl Writer {
             while let Some(job) = next {
                 match job {
                     Job::Write(event, stands_for) => {
+                        self.queued.fetch_sub(1, Ordering::Relaxed);
                         // While nothing can be written, every event brings such a notice along.
                         if !(self.failing && event.event == EventName::EventsLost) {
                             mirror(&event);

@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use protocol::metrics::{ByState, KernelMetrics, Metrics};
 use rustix::fs::OFlags;
 use uuid::Uuid;
 
@@ -21,11 +25,16 @@ const PLAIN_FILE: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_sig
 
 /// All ports, with `blocking_threads` threads for work that blocks.
 pub fn real_ports(blocking_threads: usize) -> io::Result<Ports> {
+    counted_ports(blocking_threads, &Metrics::default())
+}
+
+/// Like [`real_ports`], with the jobs of the blocking pool counted.
+pub fn counted_ports(blocking_threads: usize, metrics: &Metrics) -> io::Result<Ports> {
     Ok(Ports {
         disk: Arc::new(RealDisk),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds),
-        offload: Arc::new(BlockingPool::new(blocking_threads)?),
+        offload: Arc::new(BlockingPool::new(blocking_threads, &metrics.kernel)?),
     })
 }
 
@@ -206,10 +215,21 @@ pub const OFFLOADED_JOBS_MAX: usize = 1 << 20;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-#[derive(Default)]
 struct Queue {
-    jobs: Mutex<(VecDeque<Job>, bool)>,
+    jobs: Mutex<Jobs>,
     changed: Condvar,
+    clock: RealClock,
+    waiting: Gauge,
+    running: Gauge,
+    waited: Histogram,
+    refused: Counter,
+}
+
+#[derive(Default)]
+struct Jobs {
+    /// Each with the time at which it came.
+    waiting: VecDeque<(Duration, Job)>,
+    closed: bool,
 }
 
 /// A fixed number of threads with one bounded queue. They end when the pool is dropped and the queue is empty.
@@ -217,8 +237,17 @@ pub struct BlockingPool(Arc<Queue>);
 
 impl BlockingPool {
     /// Starts `threads` threads (at least one).
-    pub fn new(threads: usize) -> io::Result<Self> {
-        let queue = Arc::new(Queue::default());
+    pub fn new(threads: usize, metrics: &KernelMetrics) -> io::Result<Self> {
+        let jobs = |state| metrics.pool_jobs.get_or_create_owned(&ByState { state });
+        let queue = Arc::new(Queue {
+            jobs: Mutex::default(),
+            changed: Condvar::new(),
+            clock: RealClock::new(),
+            waiting: jobs("waiting"),
+            running: jobs("running"),
+            waited: metrics.pool_wait_seconds.clone(),
+            refused: metrics.pool_refused.clone(),
+        });
         let pool = Self(Arc::clone(&queue));
         for n in 0..threads.max(1) {
             let queue = Arc::clone(&queue);
@@ -231,15 +260,19 @@ impl BlockingPool {
 fn work(queue: &Queue) {
     loop {
         let mut state = queue.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let job = loop {
-            match state.0.pop_front() {
+        let (came, job) = loop {
+            match state.waiting.pop_front() {
                 Some(job) => break job,
-                None if state.1 => return,
+                None if state.closed => return,
                 None => state = queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         };
         drop(state);
+        queue.waiting.dec();
+        queue.running.inc();
+        queue.waited.observe(queue.clock.mono().saturating_sub(came).as_secs_f64());
         run_caught(job);
+        queue.running.dec();
     }
 }
 
@@ -254,11 +287,14 @@ pub(crate) fn run_caught(job: Job) {
 impl Offload for BlockingPool {
     fn run(&self, job: Job) {
         let mut state = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.0.len() >= OFFLOADED_JOBS_MAX {
+        if state.waiting.len() >= OFFLOADED_JOBS_MAX {
+            self.0.refused.inc();
             tracing::error!(target: "supervision", max = OFFLOADED_JOBS_MAX, "blocking job dropped: too many wait");
             return;
         }
-        state.0.push_back(job);
+        state.waiting.push_back((self.0.clock.mono(), job));
+        // Before anybody can take it: the gauge never shows less than there is.
+        self.0.waiting.inc();
         drop(state);
         self.0.changed.notify_one();
     }
@@ -266,7 +302,7 @@ impl Offload for BlockingPool {
 
 impl Drop for BlockingPool {
     fn drop(&mut self) {
-        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.0.changed.notify_all();
     }
 }

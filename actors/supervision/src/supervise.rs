@@ -11,6 +11,7 @@
 //! **Invariant:** exactly one `Down` for each incarnation. At the last one, in this order: `on_down` (the owner removes
 //! the slot, so that nobody sends any more), the actor and its mailbox are dropped, the watchers are told.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use actix::dev::ContextFut;
 use actix::dev::channel::AddressReceiver;
 use actix::{Actor, ActorContext, Context, Supervised};
 use domain::ids::Epoch;
-use protocol::metrics::ByKindReason;
+use protocol::metrics::{ByKind, ByKindReason, HANDLER_SAMPLE};
 use protocol::supervision::{Crash, Down, Event, EventName, ExitReason};
 use tokio::time::Sleep;
 
@@ -126,6 +127,13 @@ impl Watch {
         event
     }
 
+    /// Notes how long a poll took.
+    fn took(&self, begun: Duration) {
+        let took = self.kernel.ports().clock.mono().saturating_sub(begun);
+        let labels = ByKind { kind: self.child.kind.word() };
+        self.kernel.metrics().kernel.handler_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
     fn call_owner(&mut self, down: Down) {
         if let Some(on_down) = &mut self.child.on_down
             && let Err(caught) = catch(|| on_down(down))
@@ -159,6 +167,17 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.report(|| ());
     }
+}
+
+thread_local! {
+    static POLLS: Cell<u8> = const { Cell::new(0) };
+}
+
+/// Whether this poll is one of those that are measured; over all actors of an arbiter.
+fn sampled() -> bool {
+    let polls = POLLS.get().wrapping_add(1) % HANDLER_SAMPLE;
+    POLLS.set(polls);
+    polls == 0
 }
 
 /// The future of one actor.
@@ -229,10 +248,15 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervise<A> {
                     }
                 }
             }
-            match catch(|| {
+            let begun = sampled().then(|| self.watch.kernel.ports().clock.mono());
+            let polled = catch(|| {
                 let _acting = act(self.watch.child.kind);
                 Pin::new(actor).poll(task)
-            }) {
+            });
+            if let Some(begun) = begun {
+                self.watch.took(begun);
+            }
+            match polled {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(())) => {
                     let reason = self.watch.child.crash.exit().unwrap_or(ExitReason::Normal);

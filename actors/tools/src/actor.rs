@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Supervised};
-use protocol::supervision::{ActorPath, SupervisionLog};
+use prometheus_client::metrics::gauge::Gauge;
+use protocol::metrics::{ByKind, Metrics};
+use protocol::supervision::{ActorPath, Kind, SupervisionLog};
 use protocol::tools::RunTool;
 use supervision::ports::Ports;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -14,6 +16,8 @@ use crate::run::{self, Deps};
 /// Runs tool calls on its arbiter. Has no state of its own: a restart changes nothing, calls go on.
 pub struct Tools {
     deps: Arc<Deps>,
+    /// Messages in the mailboxes of the front ends; sessions count them up.
+    mailbox: Gauge,
     /// Ends all calls when the actor ends.
     _stop: DropGuard,
 }
@@ -22,9 +26,17 @@ pub struct Tools {
 
 impl Tools {
     /// The front end at `path`, for the actor's own arbiter.
-    pub fn new(catalog: Arc<Catalog>, ports: Ports, log: Arc<dyn SupervisionLog>, path: ActorPath) -> Self {
+    pub fn new(
+        catalog: Arc<Catalog>,
+        ports: Ports,
+        log: Arc<dyn SupervisionLog>,
+        metrics: Metrics,
+        path: ActorPath,
+    ) -> Self {
         let stop = CancellationToken::new();
-        Self { deps: Arc::new(Deps { catalog, ports, log, path, stop: stop.clone() }), _stop: stop.drop_guard() }
+        let mailbox = metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: Kind::Tools.word() });
+        let deps = Deps { catalog, ports, log, metrics, path, stop: stop.clone() };
+        Self { deps: Arc::new(deps), mailbox, _stop: stop.drop_guard() }
     }
 }
 
@@ -38,6 +50,7 @@ impl Handler<RunTool> for Tools {
     type Result = ();
 
     fn handle(&mut self, message: RunTool, _: &mut Self::Context) {
+        self.mailbox.dec();
         tokio::task::spawn_local(run::call(self.deps.clone(), message));
     }
 }

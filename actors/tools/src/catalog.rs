@@ -91,6 +91,11 @@ impl Catalog {
         self.specs.clone()
     }
 
+    /// Whether there is a tool of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.entries.iter().any(|entry| entry.spec.name == name)
+    }
+
     /// Finds the tool and checks the arguments; the error is for the model.
     pub(crate) fn prepare(&self, call: ToolCall) -> Result<Prepared, String> {
         let Some(entry) = self.entries.iter().find(|entry| entry.spec.name == call.name) else {

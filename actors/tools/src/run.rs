@@ -4,12 +4,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use domain::chat::{ToolCall, ToolResult};
-use domain::ids::SessionKey;
+use domain::ids::{SessionKey, TurnId};
+use protocol::metrics::{ByTool, ByToolResult, Metrics};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
+use protocol::trace::{Span, Step, Value};
 use protocol::turn::Stamp;
 use supervision::panic::Caught;
-use supervision::ports::Ports;
+use supervision::ports::{Clock, Ports};
 use supervision::tell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,6 +28,7 @@ pub(crate) struct Deps {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) ports: Ports,
     pub(crate) log: Arc<dyn SupervisionLog>,
+    pub(crate) metrics: Metrics,
     pub(crate) path: ActorPath,
     /// The front end is going away.
     pub(crate) stop: CancellationToken,
@@ -35,14 +38,79 @@ pub(crate) struct Deps {
 pub(crate) async fn call(deps: Arc<Deps>, message: RunTool) {
     let RunTool { stamp, key, call, cancel, reply_to } = message;
     let (id, name) = (call.id.clone(), call.name.clone());
+    let counted = Counted::new(&deps, &call, stamp);
     let outcome = match deps.catalog.prepare(call.clone()) {
         Err(problem) => Outcome::error(format!("Error: {problem}")),
         Ok(prepared) => outcome(&deps, prepared, call, key, stamp, &cancel).await,
     };
+    counted.ended(outcome.end);
     let content = text::bounded(&name, outcome.content, deps.catalog.result_chars_max);
     let result = ToolResult { call: id, name, content, is_error: outcome.end != ToolEnd::Ok };
     // A session that is gone has cancelled the call; nobody waits for this answer.
     let _ = tell(&reply_to, ToolFinished { stamp, result, end: outcome.end });
+}
+
+/// A call that is counted while it runs, and at its end; one that is dropped under way was cancelled.
+struct Counted {
+    metrics: Metrics,
+    clock: Arc<dyn Clock>,
+    /// A name of the catalogue: what a model makes up goes nowhere.
+    tool: Arc<str>,
+    turn: TurnId,
+    step: Step,
+    begun: Duration,
+    end: ToolEnd,
+}
+
+impl Counted {
+    fn new(deps: &Deps, call: &ToolCall, stamp: Stamp) -> Self {
+        deps.metrics.work.tool_calls_running.inc();
+        Self {
+            metrics: deps.metrics.clone(),
+            clock: deps.ports.clock.clone(),
+            tool: if deps.catalog.has(&call.name) { call.name.as_str().into() } else { "unknown".into() },
+            turn: stamp.turn,
+            step: Step::tool(stamp.attempt, stamp.round, &call.id),
+            begun: deps.ports.clock.mono(),
+            end: ToolEnd::Cancelled,
+        }
+    }
+
+    fn ended(mut self, end: ToolEnd) {
+        self.end = end;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let took = self.clock.mono().saturating_sub(self.begun);
+        let work = &self.metrics.work;
+        work.tool_calls_running.dec();
+        work.tool_seconds.get_or_create(&ByTool { tool: self.tool.clone() }).observe(took.as_secs_f64());
+        let result = word(self.end);
+        work.tool_calls.get_or_create(&ByToolResult { tool: self.tool.clone(), result }).inc();
+        self.metrics.traces.end(|| {
+            let ended_us = self.clock.wall_us();
+            let begun_us = ended_us.saturating_sub(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            let fields = vec![
+                ("gen_ai.operation.name", Value::Word("execute_tool")),
+                ("gen_ai.tool.name", Value::Text(self.tool.clone())),
+            ];
+            let error = (self.end != ToolEnd::Ok).then_some(result);
+            Span { turn: self.turn, step: self.step, begun_us, ended_us, error, fields }
+        });
+    }
+}
+
+/// How a call ended, as a word for metrics.
+fn word(end: ToolEnd) -> &'static str {
+    match end {
+        ToolEnd::Ok => "ok",
+        ToolEnd::Error => "error",
+        ToolEnd::TimedOut => "timed_out",
+        ToolEnd::Cancelled => "cancelled",
+        ToolEnd::Panicked => "panicked",
+    }
 }
 
 async fn outcome(

@@ -65,7 +65,7 @@ pub(super) async fn say(
     }
     let doors = &gateway.doors;
     let turn = doors.turn_id();
-    let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX);
+    let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX, gateway.doors.outflow(Door::Admin));
     let sink: Arc<dyn Sink> = Arc::<Outlet<Infallible>>::clone(&outlet);
     let watch = doors.hub.watch_turn(&key, turn, Keep::Yes, Arc::clone(&sink));
     let verdict = doors.submit(Submission {

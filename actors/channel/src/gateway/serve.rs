@@ -10,8 +10,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use axum::middleware::Next;
 use axum::routing::{get, post};
-use prometheus_client::registry::Registry;
-use protocol::metrics::ByState;
+use protocol::metrics::{ByState, Page};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -34,15 +33,15 @@ pub(super) struct Gateway {
     pub(super) stopping: CancellationToken,
     pub(super) begun: Duration,
     /// Only locked while metrics are printed, never with anything else held.
-    registry: Mutex<Registry>,
+    page: Mutex<Page>,
 }
 
 /// Serves until `shutdown`, then until the running answers are given, at most [`GatewayConfig::drain`] longer.
 pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, shutdown: CancellationToken) {
     let limits = Limits { connections: config.connections_max, head: HEAD_MAX, drain: config.drain };
-    let registry = Mutex::new(doors.metrics.registry());
+    let page = Mutex::new(doors.metrics.page());
     let (begun, counted) = (doors.ports.clock.mono(), doors.clone());
-    let gateway = Arc::new(Gateway { doors, config, stopping: shutdown.clone(), begun, registry });
+    let gateway = Arc::new(Gateway { doors, config, stopping: shutdown.clone(), begun, page });
     let admin = Router::new()
         .route("/status", get(admin::status))
         .route("/tree", get(admin::tree))
@@ -66,7 +65,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .fallback(async || admin::error(404, "not_found", "there is nothing here"))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(gateway);
-    http::serve(listener, app, limits, shutdown, || counted.rejected(Door::Admin, "busy")).await;
+    http::serve(listener, app, limits, shutdown, (counted, Door::Admin)).await;
 }
 
 /// Lets in who has the token and means this machine.
@@ -118,6 +117,7 @@ impl Gateway {
         metrics.inbox_oldest_seconds.set(Duration::from_millis(oldest_ms).as_secs_f64());
         let live = i64::try_from(self.doors.sessions.live()).unwrap_or(i64::MAX);
         metrics.sessions.get_or_create(&ByState { state: "live" }).set(live);
+        self.doors.show();
     }
 }
 
@@ -129,14 +129,10 @@ async fn ready(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
     gateway.refresh();
-    let mut text = String::new();
-    let encoded = {
-        let registry = gateway.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        prometheus_client::encoding::text::encode(&mut text, &registry)
-    };
-    if encoded.is_err() {
+    let printed = gateway.page.lock().unwrap_or_else(PoisonError::into_inner).print();
+    let Ok(text) = printed else {
         return admin::error(500, "internal", "the metrics cannot be printed");
-    }
+    };
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);

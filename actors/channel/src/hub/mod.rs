@@ -169,6 +169,11 @@ impl Hub {
         self.sessions.len()
     }
 
+    /// Bytes of what running turns said so far, and how many there may be.
+    pub fn bytes(&self) -> (usize, usize) {
+        (self.ring_bytes.load(Ordering::Relaxed), RINGS_BYTES_MAX)
+    }
+
     fn leave(&self, watch: &Watch) {
         let Entry::Occupied(mut entry) = self.sessions.entry(watch.key.clone()) else { return };
         let session = entry.get_mut();

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::ids::{Attempt, TurnId};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use protocol::metrics::gauge;
 use protocol::turn::TurnProgress;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +44,14 @@ pub(crate) struct Outlet<N> {
     slow: CancellationToken,
     closed: CancellationToken,
     bytes_max: AtomicUsize,
+    outflow: Outflow,
+}
+
+/// What waits for the clients of a door, and who was too slow.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outflow {
+    pub(crate) bytes: Gauge,
+    pub(crate) slow: Counter,
 }
 
 struct Queue<N> {
@@ -49,10 +60,10 @@ struct Queue<N> {
 }
 
 impl<N> Outlet<N> {
-    pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: usize, outflow: Outflow) -> Arc<Self> {
         let queue = Mutex::new(Queue { items: VecDeque::new(), bytes: 0 });
         let (wake, slow, closed) = (Notify::new(), CancellationToken::new(), CancellationToken::new());
-        Arc::new(Self { queue, wake, slow, closed, bytes_max: AtomicUsize::new(bytes_max) })
+        Arc::new(Self { queue, wake, slow, closed, bytes_max: AtomicUsize::new(bytes_max), outflow })
     }
 
     /// Allows more to wait.
@@ -80,7 +91,7 @@ impl<N> Outlet<N> {
         loop {
             let items = {
                 let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-                queue.bytes = 0;
+                self.outflow.bytes.dec_by(gauge(mem::take(&mut queue.bytes)));
                 mem::take(&mut queue.items)
             };
             if !items.is_empty() {
@@ -96,6 +107,7 @@ impl<N> Outlet<N> {
         }
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = queue.bytes;
         queue.push(item, text_bytes);
         if queue.bytes > bytes_max {
             queue.merge();
@@ -103,10 +115,19 @@ impl<N> Outlet<N> {
                 queue.items = VecDeque::new();
                 queue.bytes = 0;
                 self.slow.cancel();
+                self.outflow.slow.inc();
             }
         }
+        self.outflow.bytes.inc_by(gauge(queue.bytes) - gauge(before));
         drop(queue);
         self.wake.notify_one();
+    }
+}
+
+impl<N> Drop for Outlet<N> {
+    fn drop(&mut self) {
+        let left = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner).bytes;
+        self.outflow.bytes.dec_by(gauge(left));
     }
 }
 
@@ -238,7 +259,7 @@ mod tests {
 
     #[test]
     fn neighboring_text_is_one_piece() {
-        let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX);
+        let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX, Outflow::default());
         for (turn, seq, text) in [(1, 1, "a"), (1, 2, "b"), (2, 1, "x"), (1, 3, "c")] {
             outlet.show(&delta(turn, seq, text));
         }
@@ -248,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_full_buffer_merges_across_turns_but_never_across_other_events() {
-        let outlet = Outlet::<Infallible>::new(7 * ITEM_BYTES);
+        let outlet = Outlet::<Infallible>::new(7 * ITEM_BYTES, Outflow::default());
         for seq in 1..=3 {
             outlet.show(&delta(1, seq, "a"));
             outlet.show(&delta(2, seq, "b"));
@@ -262,7 +283,7 @@ mod tests {
 
     #[test]
     fn over_its_limit_a_client_is_too_slow_and_holds_nothing() {
-        let outlet = Outlet::<Infallible>::new(1000);
+        let outlet = Outlet::<Infallible>::new(1000, Outflow::default());
         for seq in 1..=20 {
             outlet.show(&delta(1, seq, &"x".repeat(100)));
         }

@@ -50,7 +50,7 @@ pub(crate) async fn complete(
     }
     let message = Message { doors, key, turn, idempotency_key, body };
     if stream {
-        let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX);
+        let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX, doors.outflow(Door::Api));
         let admitted = message.admit(Arc::<Outlet<Infallible>>::clone(&outlet)).await?;
         drop(room);
         return Ok(stream::respond(doors, config, admitted, outlet, include_usage));

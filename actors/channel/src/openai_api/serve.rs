@@ -46,7 +46,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: ApiConfig, shutd
         })
         .fallback(async || ApiError::request(404, "not_found", "there is nothing here").response())
         .with_state(api);
-    http::serve(listener, app, limits, shutdown, || counted.rejected(Door::Api, "busy")).await;
+    http::serve(listener, app, limits, shutdown, (counted, Door::Api)).await;
 }
 
 impl Api {

@@ -67,8 +67,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: WebsocketConfig,
         app = app.route(&path_of(&issue.path), get(issue_token));
     }
     let app = app.fallback(async || refusal(404, "not_found", "there is nothing here")).with_state(door);
-    let refused = || counted.rejected(Door::WebSocket, "busy");
-    http::serve(listener, app, limits, shutdown, refused).await;
+    http::serve(listener, app, limits, shutdown, (counted, Door::WebSocket)).await;
     connections.close();
     if tokio::time::timeout(drain, connections.wait()).await.is_err() {
         cut.cancel();
@@ -118,7 +117,7 @@ async fn handshake(
 }
 
 async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, place: Place) {
-    let outlet = Outlet::new(OUTLET_BYTES_MAX);
+    let outlet = Outlet::new(OUTLET_BYTES_MAX, door.doors.outflow(Door::WebSocket));
     let gone = CancellationToken::new();
     let (sink, stream) = socket.split();
     let writer = Writer {

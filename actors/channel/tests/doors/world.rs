@@ -85,6 +85,7 @@ impl World {
             log: Arc::new(supervision::log::MemoryLog::default()),
             phase: phase.clone(),
             frame_bytes_in_flight: 64 << 20,
+            show: Arc::new(|| ()),
         });
         Arc::new(Self {
             hub,

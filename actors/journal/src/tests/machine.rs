@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::call::Call;
 use crate::engine::{Engine, Surroundings};
 use crate::options::{OpenError, Options};
-use crate::pump::Post;
+use crate::pump::{Inlet, Post};
 use crate::recovery::{RecoveryReport, recover};
 
 pub const DIR: &str = "/journal";
@@ -115,7 +115,14 @@ impl Machine {
         };
         let status = Arc::new(Mutex::new(JournalStatus::default()));
         let (fail, failed) = watch::channel(None);
-        let engine = Engine::new(options, around, recovered, Post::Thread(post), status.clone(), fail);
+        let engine = Engine::new(
+            options,
+            around,
+            recovered,
+            Post::Thread(Inlet::new(post, &Metrics::default())),
+            status.clone(),
+            fail,
+        );
         Ok(Self { disk, clock, engine, calls, sink, rows, recent, events, status, failed, report })
     }
 

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::ids::{Attempt, TurnId};
+use domain::ids::{Attempt, SessionId, TurnId};
 use protocol::journal::Line;
 use protocol::provider::Permit;
+use protocol::trace::Begun;
 use protocol::turn::Stamp;
 use tokio_util::sync::CancellationToken;
 
@@ -57,6 +58,9 @@ pub(super) struct Submitted {
     pub progress: bool,
     /// Where its lines begin.
     pub before: Ledger,
+    /// The attempt that it belongs to.
+    pub work: Option<(TurnId, Attempt)>,
+    pub begun: Begun,
 }
 
 /// The work on one attempt of a turn. Dropping it cancels whatever runs.
@@ -69,6 +73,10 @@ pub(super) struct Work {
     pub call: Option<Call>,
     /// Tool calls that were sent and have not ended.
     pub tools: Vec<Asked>,
+    /// How the turn ended; without it the attempt was cut.
+    pub result: Option<&'static str>,
+    pub begun: Begun,
+    pub session: SessionId,
     pub shared: Arc<Shared>,
 }
 
@@ -100,7 +108,7 @@ impl Drop for Live {
 // === impl Work ===
 
 impl Work {
-    pub fn new(turn: TurnId, attempt: Attempt, shared: &Arc<Shared>) -> Self {
+    pub fn new(turn: TurnId, attempt: Attempt, session: SessionId, shared: &Arc<Shared>) -> Self {
         shared.metrics.turns_running.inc();
         Self {
             turn,
@@ -109,6 +117,9 @@ impl Work {
             permit: None,
             call: None,
             tools: Vec::new(),
+            result: None,
+            begun: shared.begin_span(),
+            session,
             shared: Arc::clone(shared),
         }
     }
@@ -118,5 +129,6 @@ impl Drop for Work {
     fn drop(&mut self) {
         self.cancel.cancel();
         self.shared.metrics.turns_running.dec();
+        self.shared.span_of_attempt(self);
     }
 }

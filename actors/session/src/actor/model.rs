@@ -7,13 +7,13 @@ use domain::prompt::failed_notice;
 use domain::transcript::read_lines;
 use protocol::provider::{AskPermit, Complete, Event};
 use protocol::turn::Stamp;
-use supervision::tell;
 use tokio_util::sync::CancellationToken;
 
 use super::perform::NO_FRONT_END;
 use super::{Life, Session};
 use crate::context::{Context, FRESH_FOR};
 use crate::file;
+use crate::shared::tell_front;
 use crate::turn::{Call, Input};
 
 /// A transcript that was read again, about how many bytes it takes, and how its file stands.
@@ -25,7 +25,7 @@ impl Session {
     pub(super) fn ask_permit(&mut self, round: u32, ctx: &mut Ctx<Self>) {
         let Some((stamp, cancel)) = self.asker(round) else { return };
         let ask = AskPermit { stamp, key: self.lease.key().clone(), cancel, reply_to: ctx.address().recipient() };
-        if tell(&self.neighbours.permits, ask).is_err() {
+        if tell_front(&self.neighbours.permits, &self.shared.mail.provider, ask).is_err() {
             self.step(Input::Failed(failed_notice(NO_FRONT_END)), ctx);
         }
     }
@@ -60,7 +60,7 @@ impl Session {
         let request = context.request(stamp.turn, body, call.tools);
         let Some(permit) = live.work.as_mut().and_then(|work| work.permit.take()) else { return };
         let complete = Complete { stamp, permit, request, cancel, reply_to: ctx.address().recipient() };
-        if tell(&self.neighbours.model, complete).is_err() {
+        if tell_front(&self.neighbours.model, &self.shared.mail.provider, complete).is_err() {
             self.step(Input::Failed(failed_notice(NO_FRONT_END)), ctx);
         }
     }

@@ -7,13 +7,13 @@ use protocol::journal::{CommitOutcome, LeftBy, LogPosition};
 use protocol::metrics::{ByKind, ByResult};
 use protocol::supervision::{EventName, ExitReason};
 use protocol::tools::{RunTool, ToolFinished};
-use protocol::turn::{TurnEvent, TurnResult};
-use supervision::tell;
+use protocol::turn::{TurnEvent, TurnProgress, TurnResult};
 
 use super::live::{Exit, Submitted, Work};
 use super::{Life, Session};
 use crate::file::{self, Spare};
 use crate::ledger::Setting;
+use crate::shared::tell_front;
 use crate::turn::{Batch, Effect, Input, Shown, Verdict};
 
 /// How often in a row a session loads again by itself before the supervisor has to pause it.
@@ -31,7 +31,8 @@ impl Session {
                 Effect::Began(turn, attempt) => {
                     self.crash.set_turn(turn, attempt);
                     if let Life::Live(live) = &mut self.state {
-                        live.work = Some(Box::new(Work::new(turn, attempt, &self.shared)));
+                        let session = live.ledger.session;
+                        live.work = Some(Box::new(Work::new(turn, attempt, session, &self.shared)));
                     }
                     self.join_sweep(ctx);
                 }
@@ -54,6 +55,7 @@ impl Session {
                     event.attempt = Some(attempt);
                     event.cause = self.crash.last_crash().map(|crash| crash.event);
                     self.shared.log.record(event);
+                    self.span_of_cut(turn, attempt, left_by);
                 }
                 Effect::Stuck(turn, attempt) => {
                     let mut event = self.event(EventName::TurnStuck, Some(turn));
@@ -121,7 +123,9 @@ impl Session {
         let (number, life) = (commit.number, self.life);
         let progress = !commit.lines.is_empty() || !commit.ended.is_empty() || commit.closes_session;
         let lines = commit.lines.clone();
-        live.submitted.push_back(Submitted { number, lines, durable: false, progress, before });
+        let work = live.work.as_ref().map(|work| (work.turn, work.attempt));
+        let begun = self.shared.begin_span();
+        live.submitted.push_back(Submitted { number, lines, durable: false, progress, before, work, begun });
         let outcome = self.shared.journal.commit(commit);
         ctx.spawn(outcome.into_actor(self).map(move |outcome, session, ctx| {
             if session.life == life {
@@ -167,6 +171,7 @@ impl Session {
             if submitted.progress {
                 self.reloads = 0;
             }
+            self.shared.span_of_commit(&submitted);
             let before = live.view.lag_bytes();
             let only_number = submitted.lines.is_empty() && live.view.is_clean();
             live.view.push(submitted.number, submitted.lines);
@@ -197,6 +202,7 @@ impl Session {
     fn reload_unsure(&mut self, ctx: &mut Ctx<Self>) {
         assert!(self.reloads < RELOADS_MAX, "loaded {RELOADS_MAX} times without getting on");
         self.reloads += 1;
+        self.shared.metrics.work.session_reloads.inc();
         self.reload(ctx);
     }
 
@@ -239,6 +245,7 @@ impl Session {
             }
             Err(error) => {
                 tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be written; it is tried again");
+                self.shared.metrics.work.view_retries.inc();
                 live.view.failed(now.mono);
                 self.join_sweep(ctx);
             }
@@ -261,7 +268,7 @@ impl Session {
         let name = call.name.clone();
         let key = self.lease.key().clone();
         let run = RunTool { stamp, key, call, cancel, reply_to: ctx.address().recipient() };
-        if tell(&self.neighbours.tools, run).is_err() {
+        if tell_front(&self.neighbours.tools, &self.shared.mail.tools, run).is_err() {
             let content = vec![Content::text(format!("Error: {NO_FRONT_END}."))];
             self.step(Input::ToolFinished(ToolResult { call: id, name, content, is_error: true }), ctx);
             return;
@@ -331,15 +338,22 @@ impl Session {
 
     fn emit(&self, shown: Shown) {
         let Shown { turn, attempt, seq, what } = shown;
+        let last = matches!(what, TurnProgress::Finished(_));
+        let begun = self.shared.begin_span();
         self.shared.events.emit(TurnEvent { key: self.lease.key().clone(), turn, attempt, seq, what });
+        if last {
+            self.shared.span_of_delivery(turn, begun);
+        }
     }
 
     fn ended(&mut self, verdict: Verdict) {
         let now = self.now();
         let metrics = &self.shared.metrics;
         metrics.turns.get_or_create(&ByResult { result: word(verdict.result) }).inc();
+        self.shared.span_of_turn(&verdict, word(verdict.result));
         let Life::Live(live) = &mut self.state else { return };
-        if live.work.as_ref().is_some_and(|work| work.turn == verdict.turn) {
+        if let Some(work) = live.work.as_mut().filter(|work| work.turn == verdict.turn) {
+            work.result = Some(word(verdict.result));
             metrics.turn_seconds.observe(verdict.latency_ms as f64 / 1000.0);
             live.work = None;
             live.used_at = now.mono;

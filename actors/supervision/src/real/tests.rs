@@ -37,7 +37,7 @@ fn files_and_directories_are_private_and_positions_are_kept() {
 
 #[test]
 fn a_panic_in_a_job_ends_the_job_only() {
-    let pool = BlockingPool::new(1).unwrap();
+    let pool = BlockingPool::new(1, &KernelMetrics::default()).unwrap();
     let broken = offload(&pool, || -> u32 { panic!("boom") });
     let fine = offload(&pool, || 7);
     assert!(broken.blocking_recv().is_err());

@@ -74,7 +74,7 @@ impl Bench {
         let path = ActorPath("/tools/0".into());
         let make = {
             let log = log.clone();
-            move |_: &mut _| Tools::new(catalog, ports, log, path)
+            move |_: &mut _| Tools::new(catalog, ports, log, Metrics::default(), path)
         };
         let actor = kernel.spawn(Child::new("/tools/0", Kind::Tools), &LocalPlacement::new(), 0, make);
         Self { home, log, actor, answers: Probe::new(), cancel: CancellationToken::new() }
