@@ -27,7 +27,7 @@ pub struct Measured {
 /// How a run is made.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// `http://host:port/v1`.
+    /// `http://host:port`.
     pub url: String,
     /// Closed loops at once.
     pub connections: usize,
@@ -74,7 +74,7 @@ pub async fn with_reqwest(run: &Run) -> anyhow::Result<Measured> {
 }
 
 async fn turn(client: &reqwest::Client, url: &str, user: u64) -> reqwest::Result<()> {
-    let request = client.post(format!("{url}/chat/completions")).header("content-type", "application/json");
+    let request = client.post(format!("{url}/v1/chat/completions")).header("content-type", "application/json");
     request.body(body(user)).send().await?.error_for_status()?.bytes().await?;
     Ok(())
 }
@@ -82,7 +82,7 @@ async fn turn(client: &reqwest::Client, url: &str, user: u64) -> reqwest::Result
 /// Closed loops with a keep-alive client that does the least possible.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 pub async fn by_hand(run: &Run) -> anyhow::Result<Measured> {
-    let address = run.url.trim_start_matches("http://").trim_end_matches("/v1").to_owned();
+    let address = run.url.trim_start_matches("http://").to_owned();
     let next = Arc::new(AtomicU64::new(0));
     let cpu = cpu_us(run.pid)?;
     let begin = Instant::now();
@@ -145,18 +145,24 @@ async fn collect(tasks: Vec<Task>, begin: Instant, cpu: u64, pid: u32) -> anyhow
     }
     let seconds = begin.elapsed().as_secs_f64();
     let used = cpu_us(pid)? - cpu;
+    let (p50_ms, p99_ms) = percentiles(&mut times);
+    Ok(Measured {
+        turns_per_s: (times.len() as f64 / seconds).round(),
+        p50_ms,
+        p99_ms,
+        cpu_us_per_turn: used as f64 / times.len().max(1) as f64,
+        failed,
+    })
+}
+
+/// The median and the 99th percentile, milliseconds.
+pub fn percentiles(times: &mut [Duration]) -> (f64, f64) {
     times.sort_unstable();
     let at = |share: f64| {
         let index = ((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1));
         times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
     };
-    Ok(Measured {
-        turns_per_s: (times.len() as f64 / seconds).round(),
-        p50_ms: at(0.5),
-        p99_ms: at(0.99),
-        cpu_us_per_turn: used as f64 / times.len().max(1) as f64,
-        failed,
-    })
+    (at(0.5), at(0.99))
 }
 
 /// User and system time of a process so far, microseconds (from `/proc/<pid>/stat`, fields 14 and 15, in ticks of 10 ms).

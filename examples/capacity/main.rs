@@ -3,24 +3,48 @@
 //!
 //! C1 durable turns over HTTP with a client written by hand, C2 the same with reqwest, C2m with one model call over HTTP
 //! besides, C3 in process. The product is driven with reqwest, so its ratios are to C2 and C2m.
+//! `scale` measures how far one process goes instead: see `scale.rs`.
 
 mod bare;
+mod flood;
 mod load;
+mod model;
+mod scale;
+mod server;
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 
 use load::{Measured, Run};
+use scale::Size;
+use server::{Gateway, Server, start_bare, start_model};
 
 // As in the program itself.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USERS: u64 = 5_000;
+const FULL: Effort = Effort { length: Duration::from_secs(4), rounds: 3 };
+const QUICK: Effort = Effort { length: Duration::from_secs(1), rounds: 1 };
+const FULL_SIZE: Size = Size {
+    running: 1_000,
+    asks: 500,
+    in_flight: 100_000,
+    delay: Duration::from_secs(30),
+    model_calls: 5_000,
+    unfinished: 100_000,
+};
+const QUICK_SIZE: Size = Size {
+    running: 200,
+    asks: 100,
+    in_flight: 5_000,
+    delay: Duration::from_secs(5),
+    model_calls: 500,
+    unfinished: 5_000,
+};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,105 +55,24 @@ fn main() -> anyhow::Result<()> {
             greenroom::run(bare::serve(Path::new(directory), port.parse()?, Some(model)))
         }
         ["gateway", config] => std::process::exit(greenroom::main_with(["greenroom", "--config", config, "gateway"])),
-        ["model", port] => greenroom::run(serve_model(port.parse()?)),
-        [] => greenroom::run(measure(Effort { length: Duration::from_secs(4), rounds: 3 }, &[1_000, 10_000, 100_000])),
-        ["--quick"] => greenroom::run(measure(Effort { length: Duration::from_secs(1), rounds: 1 }, &[1_000])),
-        _ => bail!("usage: capacity [--quick]"),
+        ["model", port, hold] => greenroom::run(model::serve(port.parse()?, hold.parse()?)),
+        [] => greenroom::run(measure(FULL, &[1_000, 10_000, 100_000])),
+        ["--quick"] => greenroom::run(measure(QUICK, &[1_000])),
+        ["scale"] => greenroom::run(print(scale::measure(FULL_SIZE))),
+        ["scale", "--quick"] => greenroom::run(print(scale::measure(QUICK_SIZE))),
+        _ => bail!("usage: capacity [scale] [--quick]"),
     }
-}
-
-async fn serve_model(port: u16) -> anyhow::Result<()> {
-    let answer = || async {
-        axum::Json(json!({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": "echo"}, "finish_reason": "stop"}]}))
-    };
-    let stream = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"echo\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
-    let route = axum::routing::post(move |body: axum::Json<Value>| async move {
-        use axum::response::IntoResponse;
-        if body["stream"] == true {
-            ([("content-type", "text/event-stream")], stream).into_response()
-        } else {
-            answer().await.into_response()
-        }
-    });
-    let app = axum::Router::new().route("/v1/chat/completions", route);
-    axum::serve(tokio::net::TcpListener::bind(("127.0.0.1", port)).await?, app).await?;
-    Ok(())
-}
-
-/// A child of this program, killed when dropped.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    async fn start(words: &[&str], port: u16, ready: &str) -> anyhow::Result<Self> {
-        let child = Command::new(std::env::current_exe()?).args(words).stdout(Stdio::null()).spawn()?;
-        let server = Self { child, url: format!("http://127.0.0.1:{port}/v1") };
-        let client = provider::http_client()?;
-        for _ in 0..200 {
-            if client.get(ready).send().await.is_ok_and(|reply| reply.status() != 503) {
-                return Ok(server);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        bail!("{words:?} did not become ready")
-    }
-
-    fn run(&self, connections: usize, length: Duration) -> Run {
-        Run { url: self.url.clone(), connections, users: USERS, length, pid: self.child.id() }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // A child that already ended needs no killing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-async fn start_bare(directory: &Path, model: Option<&str>) -> anyhow::Result<Server> {
-    let port = free_port()?;
-    let text = port.to_string();
-    let mut words = vec!["bare", directory.to_str().context("a temporary directory has a plain name")?, &text];
-    words.extend(model);
-    Server::start(&words, port, &format!("http://127.0.0.1:{port}/")).await
-}
-
-/// A gateway in a fresh directory; `runtime` is merged into its configuration.
-async fn start_gateway(directory: &Path, model: Option<&str>, runtime: Value) -> anyhow::Result<Server> {
-    let (api, gateway) = (free_port()?, free_port()?);
-    let mut config = json!({
-        "agents": {"defaults": {"workspace": directory.join("workspace")}},
-        "api": {"port": api}, "gateway": {"port": gateway}, "channels": {"websocket": {"enabled": false}},
-        "runtime": runtime,
-    });
-    if let Some(url) = model {
-        config["providers"] = json!({"custom": {"apiBase": url}});
-        config["agents"]["defaults"]["provider"] = json!("custom");
-        config["agents"]["defaults"]["model"] = json!("m");
-    }
-    let file = directory.join("config.json");
-    std::fs::write(&file, serde_json::to_vec_pretty(&config)?)?;
-    let file = file.to_str().context("a temporary directory has a plain name")?;
-    Server::start(&["gateway", file], api, &format!("http://127.0.0.1:{gateway}/ready")).await
 }
 
 /// Memory with `sessions` sessions that each had one turn; `idle_s` decides whether they are still live.
 async fn memory(sessions: u64, idle_s: u64) -> anyhow::Result<Value> {
     let directory = tempfile::tempdir()?;
     let runtime = json!({"idleSeconds": idle_s, "contextSeconds": 1, "maxLiveSessions": 200_000});
-    let server = start_gateway(directory.path(), None, runtime).await?;
-    let empty = load::rss(server.child.id())?;
+    let server = Gateway::start(directory.path(), None, runtime).await?.server;
+    let empty = load::rss(server.pid())?;
     load::each_once(&server.url, sessions).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let full = load::rss(server.child.id())?;
+    let full = load::rss(server.pid())?;
     Ok(json!({"sessions": sessions, "rss_bytes": full, "rss_empty_bytes": empty,
         "bytes_per_session": full.saturating_sub(empty) / sessions}))
 }
@@ -143,10 +86,14 @@ struct Pair {
 async fn compare(bare: &Server, product: &Server, connections: usize, effort: Effort) -> anyhow::Result<Pair> {
     let (mut bares, mut products) = (Vec::new(), Vec::new());
     for _ in 0..effort.rounds {
-        bares.push(load::with_reqwest(&bare.run(connections, effort.length)).await?);
-        products.push(load::with_reqwest(&product.run(connections, effort.length)).await?);
+        bares.push(load::with_reqwest(&run(bare, connections, effort)).await?);
+        products.push(load::with_reqwest(&run(product, connections, effort)).await?);
     }
     Ok(Pair { bare: median(bares), product: median(products) })
+}
+
+fn run(server: &Server, connections: usize, effort: Effort) -> Run {
+    Run { url: server.url.clone(), connections, users: USERS, length: effort.length, pid: server.pid() }
 }
 
 /// The run with the middle rate.
@@ -165,21 +112,20 @@ struct Effort {
 async fn measure(effort: Effort, sizes: &[u64]) -> anyhow::Result<()> {
     let (scratch, place) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let bare = start_bare(scratch.path(), None).await?;
-    let gateway = start_gateway(place.path(), None, json!({})).await?;
+    let gateway = Gateway::start(place.path(), None, json!({})).await?.server;
     // A first run opens the sessions; what it costs is in the memory figures, not in these.
-    load::with_reqwest(&gateway.run(64, effort.length)).await?;
-    let c1 = load::by_hand(&bare.run(64, effort.length)).await?;
+    load::with_reqwest(&run(&gateway, 64, effort)).await?;
+    let c1 = load::by_hand(&run(&bare, 64, effort)).await?;
     let at_64 = compare(&bare, &gateway, 64, effort).await?;
     let at_512 = compare(&bare, &gateway, 512, effort).await?;
     drop((bare, gateway));
     let c3 = bare::in_process(scratch.path(), 1024, effort.length).await?;
 
-    let port = free_port()?;
-    let model = Server::start(&["model", &port.to_string()], port, &format!("http://127.0.0.1:{port}/")).await?;
+    let model = start_model(0).await?;
     let place = tempfile::tempdir()?;
     let bare = start_bare(scratch.path(), Some(&model.url)).await?;
-    let gateway = start_gateway(place.path(), Some(&model.url), json!({})).await?;
-    load::with_reqwest(&gateway.run(64, effort.length)).await?;
+    let gateway = Gateway::start(place.path(), Some(&model.url), json!({})).await?.server;
+    load::with_reqwest(&run(&gateway, 64, effort)).await?;
     let model_64 = compare(&bare, &gateway, 64, effort).await?;
     let model_512 = compare(&bare, &gateway, 512, effort).await?;
     drop((bare, gateway, model));
@@ -203,6 +149,11 @@ async fn measure(effort: Effort, sizes: &[u64]) -> anyhow::Result<()> {
         "memory": {"live": live, "passivated": passivated},
     });
     println!("{}", serde_json::to_string_pretty(&report)?);
+    Ok(())
+}
+
+async fn print(report: impl Future<Output = anyhow::Result<Value>>) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(&report.await?)?);
     Ok(())
 }
 

@@ -1,0 +1,47 @@
+//! A model server that answers at once, or holds every call until enough of them are there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+const STREAM: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"echo\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+struct Hold {
+    until: usize,
+    held: AtomicUsize,
+    gate: Semaphore,
+}
+
+/// Serves until killed. `GET /held` says how many calls came.
+pub async fn serve(port: u16, hold: usize) -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    let state = Arc::new(Hold { until: hold, held: AtomicUsize::new(0), gate: Semaphore::new(0) });
+    let held = |State(hold): State<Arc<Hold>>| async move { hold.held.load(Ordering::Relaxed).to_string() };
+    let app = Router::new().route("/v1/chat/completions", post(answer)).route("/held", get(held)).with_state(state);
+    axum::serve(tokio::net::TcpListener::bind(("127.0.0.1", port)).await?, app).await?;
+    Ok(())
+}
+
+async fn answer(State(hold): State<Arc<Hold>>, Json(body): Json<Value>) -> Response {
+    if hold.until > 0 {
+        if hold.held.fetch_add(1, Ordering::Relaxed) + 1 == hold.until {
+            hold.gate.close();
+        }
+        // It only ever ends by being closed.
+        let _ = hold.gate.acquire().await;
+    }
+    if body["stream"] == true {
+        return ([("content-type", "text/event-stream")], STREAM).into_response();
+    }
+    Json(json!({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "echo"}, "finish_reason": "stop"}]}))
+    .into_response()
+}
