@@ -28,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USERS: u64 = 5_000;
 const FULL: Effort = Effort { length: Duration::from_secs(4), rounds: 3 };
-const QUICK: Effort = Effort { length: Duration::from_secs(1), rounds: 1 };
+const QUICK: Effort = Effort { length: Duration::from_secs(1), rounds: 3 };
 const FULL_SIZE: Size = Size {
     running: 1_000,
     asks: 500,
@@ -113,8 +113,8 @@ async fn measure(effort: Effort, sizes: &[u64]) -> anyhow::Result<()> {
     let (scratch, place) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let bare = start_bare(scratch.path(), None).await?;
     let gateway = Gateway::start(place.path(), None, json!({})).await?.server;
-    // A first run opens the sessions; what it costs is in the memory figures, not in these.
-    load::with_reqwest(&run(&gateway, 64, effort)).await?;
+    // What it costs to open the sessions is in the memory figures, not in these.
+    load::each_once(&gateway.url, USERS).await?;
     let c1 = load::by_hand(&run(&bare, 64, effort)).await?;
     let at_64 = compare(&bare, &gateway, 64, effort).await?;
     let at_512 = compare(&bare, &gateway, 512, effort).await?;
@@ -125,7 +125,7 @@ async fn measure(effort: Effort, sizes: &[u64]) -> anyhow::Result<()> {
     let place = tempfile::tempdir()?;
     let bare = start_bare(scratch.path(), Some(&model.url)).await?;
     let gateway = Gateway::start(place.path(), Some(&model.url), json!({})).await?.server;
-    load::with_reqwest(&run(&gateway, 64, effort)).await?;
+    load::each_once(&gateway.url, USERS).await?;
     let model_64 = compare(&bare, &gateway, 64, effort).await?;
     let model_512 = compare(&bare, &gateway, 512, effort).await?;
     drop((bare, gateway, model));

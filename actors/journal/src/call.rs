@@ -8,7 +8,7 @@ use std::sync::Arc;
 use domain::ids::{Epoch, SessionKey};
 use protocol::journal::{
     Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, Enqueued, JournalError, Loaded, LogPosition, Quarantine,
-    RecentId, Unfinished, ViewWritten,
+    RecentId, Unfinished,
 };
 use tokio::sync::oneshot::Sender;
 
@@ -28,8 +28,6 @@ pub enum Call {
     Accepted(LogPosition, Sender<Result<Arc<Accepted>, JournalError>>),
     /// See [`protocol::journal::Journal::release`].
     Release(SessionKey, Epoch),
-    /// See [`protocol::journal::Journal::view_written`].
-    ViewWritten(ViewWritten),
     /// See [`protocol::journal::Journal::quarantine`].
     Quarantine(Quarantine, Sender<()>),
     /// See [`protocol::journal::Journal::unquarantine`].

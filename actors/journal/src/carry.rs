@@ -11,10 +11,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::ids::{DeliveryId, LetterId, SessionKey, TurnId};
-use protocol::journal::{Accepted, DeadLetter, JournalError, Line, LogPosition, OutRow};
+use protocol::journal::{Accepted, DeadLetter, JournalError, Line, LogPosition, OutRow, ViewWritten};
 use supervision::planted::{Bug, planted};
 
 use crate::call::Call;
@@ -35,9 +35,15 @@ const KEYS_PER_TURN: usize = 256;
 /// Bytes of records that are read at a time.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
+/// What sessions said of their files since the engine looked last. Only a checkpoint needs it, so nobody is woken for
+/// it; there is at most one for each commit that was answered since then.
+pub type Notes = Arc<Mutex<Vec<ViewWritten>>>;
+
 /// Where the checkpointer is.
 #[derive(Default)]
 pub struct Checkpoint {
+    /// What is not taken yet.
+    notes: Notes,
     /// Keys with a note that a file was written.
     pub noted: Vec<SessionKey>,
     /// A segment was filled since the last one began.
@@ -89,6 +95,11 @@ pub struct CarryRead {
 }
 
 impl Checkpoint {
+    /// Idle.
+    pub fn new(notes: Notes) -> Self {
+        Self { notes, ..Self::default() }
+    }
+
     /// Whether a turn of the engine would bring it forward.
     pub fn has_work(&self) -> bool {
         match &self.stage {
@@ -105,6 +116,17 @@ impl Checkpoint {
 }
 
 impl Engine {
+    /// Takes what sessions said of their files.
+    pub(crate) fn take_notes(&mut self) {
+        let notes = std::mem::take(&mut *self.checkpoint.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        for written in notes {
+            let key = written.key.clone();
+            if self.state.note_written(written) {
+                self.checkpoint.noted.push(key);
+            }
+        }
+    }
+
     /// Brings the checkpoint forward a little.
     pub(crate) fn carry_some(&mut self) {
         if self.failed() || self.closed || !self.checkpoint.has_work() {

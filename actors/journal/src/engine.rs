@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::batch::{self, RECORD_HEADER_BYTES};
 use crate::call::Call;
-use crate::carry::Checkpoint;
+use crate::carry::{Checkpoint, Notes};
 use crate::log::Log;
 use crate::options::{Options, RECORD_BYTES_MAX};
 use crate::pump::Post;
@@ -115,6 +115,7 @@ impl Engine {
         around: Surroundings,
         recovered: Recovered,
         post: Post,
+        notes: Notes,
         status: Arc<Mutex<JournalStatus>>,
         fail: watch::Sender<Option<String>>,
     ) -> Self {
@@ -124,7 +125,7 @@ impl Engine {
             state: recovered.state,
             log: recovered.log,
             post,
-            checkpoint: Checkpoint::default(),
+            checkpoint: Checkpoint::new(notes),
             replies: Vec::new(),
             rows_out: Vec::new(),
             batch: vec![0; batch::HEADER_BYTES],
@@ -169,12 +170,6 @@ impl Engine {
                     self.note(Record::Forgotten { key });
                 }
             }
-            Call::ViewWritten(written) => {
-                let key = written.key.clone();
-                if self.state.note_written(written) {
-                    self.checkpoint.noted.push(key);
-                }
-            }
             Call::Quarantine(quarantine, reply) => {
                 let size = 128 + quarantine.key.as_str().len() + quarantine.reason.len();
                 match self.room(size) {
@@ -216,6 +211,7 @@ impl Engine {
 
     /// Finishes what was taken.
     pub fn turn(&mut self) {
+        self.take_notes();
         self.carry_some();
         self.flush();
         self.find_ids();
@@ -269,7 +265,6 @@ impl Engine {
             | Call::DeadLetters(_)
             | Call::Outgoing(_)
             | Call::Release(..)
-            | Call::ViewWritten(_)
             | Call::Drain
             | Call::RecentIds(_)
             | Call::Prepared(_)

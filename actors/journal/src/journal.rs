@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey};
 use protocol::journal::{
@@ -15,6 +15,7 @@ use supervision::ports::Ports;
 use tokio::sync::{oneshot, watch};
 
 use crate::call::Call;
+use crate::carry::Notes;
 use crate::engine::{Engine, Surroundings};
 use crate::options::{OpenError, Options};
 use crate::outgoing::{Outgoing, Step};
@@ -25,6 +26,7 @@ use crate::recovery::{self, RecoveryReport};
 /// answer's channel closed, which means the same as `Closed` or `Unknown`.
 pub struct LogJournal {
     pump: Pump,
+    notes: Notes,
     status: Arc<Mutex<JournalStatus>>,
     failed: watch::Receiver<Option<String>>,
 }
@@ -71,9 +73,10 @@ impl LogJournal {
         let report = recovered.report.clone();
         let status = Arc::new(Mutex::new(JournalStatus::default()));
         let (fail, failed) = watch::channel(None);
-        let shown = status.clone();
-        let pump = pump(Box::new(move |post| Engine::new(options, around, recovered, post, shown, fail)))?;
-        Ok((Arc::new(Self { pump, status, failed }), report))
+        let (notes, shown) = (Notes::default(), status.clone());
+        let noted = notes.clone();
+        let pump = pump(Box::new(move |post| Engine::new(options, around, recovered, post, noted, shown, fail)))?;
+        Ok((Arc::new(Self { pump, notes, status, failed }), report))
     }
 
     /// Resolves with the reason when the log's disk failed. From then on nothing is acknowledged any more: the
@@ -125,7 +128,7 @@ impl Journal for LogJournal {
     }
 
     fn view_written(&self, written: ViewWritten) {
-        self.tell(Call::ViewWritten(written));
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(written);
     }
 
     fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()> {
@@ -189,7 +192,7 @@ impl Journal for LogJournal {
     }
 
     fn status(&self) -> JournalStatus {
-        *self.status.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

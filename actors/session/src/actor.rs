@@ -246,10 +246,11 @@ impl Session {
     ) -> oneshot::Receiver<T> {
         let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
         let (tx, rx) = oneshot::channel();
-        let job = move || {
+        let job = move || -> gather::Outcome {
             let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+            let outcome = job(&shared.ports, &shared.file_of(&key));
             // The session may have crashed meanwhile; the next life looks at the file itself.
-            let _ = tx.send(job(&shared.ports, &shared.file_of(&key)));
+            Box::new(move || drop(tx.send(outcome)))
         };
         gather::run_soon(&self.shared.ports.offload, Box::new(job));
         rx

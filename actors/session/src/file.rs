@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use domain::ids::EntryId;
 use domain::transcript::{Head, leaf_line};
 use protocol::journal::Line;
 use supervision::ports::{Disk, DiskFile, Open};
@@ -17,10 +18,10 @@ const COPIES_MAX: u64 = 1000;
 pub type Stamp = (u64, u64, i128, i128);
 
 /// What a leaf row needs, should one be written, and the name of a copy of damaged bytes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Spare {
     /// A fresh entry id.
-    pub id: String,
+    pub id: EntryId,
     /// Time, in milliseconds since 1970.
     pub now_ms: u64,
 }
@@ -54,6 +55,8 @@ pub struct Found {
 pub struct Known {
     /// How far it has what it should, up to the end of a line.
     pub length: u64,
+    /// Its identity then.
+    pub stamp: Option<Stamp>,
     /// Whether the lines that are to be written are all that the journal has from there on.
     pub rest_is_all: bool,
 }
@@ -63,15 +66,16 @@ pub struct Known {
 pub fn append(disk: &dyn Disk, path: &Path, known: Known, lines: &[Line], spare: &Spare) -> io::Result<Standing> {
     let at = known.length;
     let file = create(disk, path)?;
-    let length = file.length()?;
-    if !line_ends_at(&*file, at)? && !known.rest_is_all {
-        let found = Some(Found { changed: Some((at, length)), ..Found::default() });
+    let was = file.opened();
+    let untouched = known.stamp == Some(was.stamp);
+    if !untouched && !line_ends_at(&*file, at)? && !known.rest_is_all {
+        let found = Some(Found { changed: Some((at, was.length)), ..Found::default() });
         return Ok(Standing { length: at, stamp: None, found, behind: true });
     }
-    if length == at {
+    if was.length == at {
         let bytes = text_of(lines);
         file.write_at(&bytes, at)?;
-        return standing(disk, path, at + bytes.len() as u64, None);
+        return standing(&*file, at + bytes.len() as u64, None);
     }
     let mut bytes = Vec::new();
     settle(disk, path, &*file, &mut bytes, at, lines, spare)
@@ -178,7 +182,7 @@ fn settle(
     lines: &[Line],
     spare: &Spare,
 ) -> io::Result<Standing> {
-    let length = file.length()?;
+    let length = file.opened().length;
     bytes.resize(usize::try_from(length).map_err(io::Error::other)?, 0);
     let got = file.read_at(bytes, 0)?;
     bytes.truncate(got);
@@ -205,7 +209,7 @@ fn settle(
     if let Some(last) = lines.last()
         && repair.needs_leaf
     {
-        let head = Head { id: spare.id.as_str().into(), parent: Some(last.id.clone()), timestamp_ms: spare.now_ms };
+        let head = Head { id: spare.id.to_string().into(), parent: Some(last.id.clone()), timestamp_ms: spare.now_ms };
         added.extend_from_slice(leaf_line(&head, Some(&last.id), None).as_bytes());
         added.push(b'\n');
     }
@@ -218,7 +222,7 @@ fn settle(
         bytes.append(&mut added);
     }
     let noteworthy = found != Found::default();
-    standing(disk, path, bytes.len() as u64, noteworthy.then_some(found))
+    standing(file, bytes.len() as u64, noteworthy.then_some(found))
 }
 
 /// Keeps bytes that are about to be cut off, in a new file that is on the device when this returns.
@@ -237,8 +241,8 @@ fn move_aside(disk: &dyn Disk, path: &Path, bytes: &[u8], now_ms: u64) -> io::Re
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn standing(disk: &dyn Disk, path: &Path, length: u64, found: Option<Found>) -> io::Result<Standing> {
-    Ok(Standing { length, stamp: stamp(disk, path)?, found, behind: false })
+fn standing(file: &dyn DiskFile, length: u64, found: Option<Found>) -> io::Result<Standing> {
+    Ok(Standing { length, stamp: Some(file.stat()?.stamp), found, behind: false })
 }
 
 fn damaged_path(path: &Path, now_ms: u64) -> PathBuf {
@@ -260,11 +264,11 @@ mod tests {
     }
 
     fn known(length: u64) -> Known {
-        Known { length, rest_is_all: false }
+        Known { length, stamp: None, rest_is_all: false }
     }
 
     fn spare() -> Spare {
-        Spare { id: "5a5a".to_owned(), now_ms: 7 }
+        Spare { id: EntryId(0x5a5a), now_ms: 7 }
     }
 
     fn disk() -> (Arc<PowerCutDisk>, PathBuf) {
@@ -360,7 +364,7 @@ mod tests {
             assert!(standing.behind);
             assert_eq!(standing.found.unwrap().changed, Some((at, left.len() as u64)));
             assert_eq!(disk.read(&path).unwrap(), left);
-            let all = Known { length: at, rest_is_all: true };
+            let all = Known { rest_is_all: true, ..known(at) };
             let standing = append(&*disk, &path, all, &[line("c")], &spare()).unwrap();
             assert!(!standing.behind && standing.found.unwrap().lost.is_some());
             let text = String::from_utf8(disk.read(&path).unwrap()).unwrap();

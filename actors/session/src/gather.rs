@@ -1,17 +1,20 @@
-//! Brings the file writes of many sessions of one arbiter to the blocking pool together.
+//! Brings the file writes of many sessions of one arbiter to the blocking pool together, and their outcomes back.
 //!
 //! One sync of the journal makes many commits durable at once, so their sessions write at the same moment. What has
-//! gathered when all of them have had their turn goes over in one piece: one wake-up of a thread instead of many.
+//! gathered when all of them have had their turn goes over in one piece: two wake-ups of a thread instead of many.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use supervision::ports::Offload;
+use supervision::ports::{Offload, offload};
 
 /// Writes in one piece, so that a slow one holds up few others.
 const PIECE_MAX: usize = 32;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// What is done on the pool; gives what is then done on the arbiter.
+pub type Job = Box<dyn FnOnce() -> Outcome + Send>;
+/// Tells the session.
+pub type Outcome = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct Gather {
@@ -42,19 +45,26 @@ pub fn run_soon(pool: &Arc<dyn Offload>, job: Job) {
     if begin {
         let pool = Arc::clone(pool);
         actix_rt::spawn(async move {
-            let _runs = Runs;
+            let runs = Runs;
             tokio::task::yield_now().await;
-            hand_over(&*pool);
+            let jobs = GATHER.with_borrow_mut(|gather| std::mem::take(&mut gather.jobs));
+            drop(runs);
+            hand_over(&*pool, jobs);
         });
     }
 }
 
-fn hand_over(pool: &dyn Offload) {
-    let mut jobs = GATHER.with_borrow_mut(|gather| std::mem::take(&mut gather.jobs));
+fn hand_over(pool: &dyn Offload, mut jobs: Vec<Job>) {
     while !jobs.is_empty() {
         let rest = jobs.split_off(jobs.len().min(PIECE_MAX));
         let piece = std::mem::replace(&mut jobs, rest);
-        pool.run(Box::new(move || piece.into_iter().for_each(|job| job())));
+        let done = offload(pool, move || piece.into_iter().map(|job| job()).collect::<Vec<_>>());
+        actix_rt::spawn(async move {
+            // Should a job have panicked, its piece is dropped, and the sessions notice that.
+            for outcome in done.await.unwrap_or_default() {
+                outcome();
+            }
+        });
     }
 }
 
@@ -73,7 +83,7 @@ mod tests {
     struct Pieces(AtomicUsize);
 
     impl Offload for Pieces {
-        fn run(&self, job: Job) {
+        fn run(&self, job: Box<dyn FnOnce() + Send>) {
             self.0.fetch_add(1, Ordering::SeqCst);
             InlineOffload.run(job);
         }
@@ -90,11 +100,9 @@ mod tests {
                 let mut tx = Some(tx);
                 for number in 0..70 {
                     let (done, tx) = (Arc::clone(&done), tx.take_if(|_| number == 69));
-                    let job = move || {
+                    let job = move || -> Outcome {
                         done.lock().unwrap().push(round * 70 + number);
-                        if let Some(tx) = tx {
-                            tx.send(()).unwrap();
-                        }
+                        Box::new(move || tx.into_iter().for_each(|tx| tx.send(()).unwrap()))
                     };
                     run_soon(&pool, Box::new(job));
                 }

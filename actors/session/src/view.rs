@@ -21,7 +21,6 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct View {
     known: Known,
-    stamp: Option<Stamp>,
     /// Lines that stood in the file are gone from it: only the journal has them.
     behind: bool,
     last_entry: Option<Arc<str>>,
@@ -52,8 +51,7 @@ impl View {
     /// A file that has everything up to commit `through`.
     pub fn new(standing: &Standing, last_entry: Option<Arc<str>>, through: u64) -> Self {
         Self {
-            known: Known { length: standing.length, rest_is_all: false },
-            stamp: standing.stamp,
+            known: Known { length: standing.length, stamp: standing.stamp, rest_is_all: false },
             behind: false,
             last_entry,
             pending: Vec::new(),
@@ -68,7 +66,7 @@ impl View {
     /// The file is good for `length` bytes only, and `lines` are all that the journal has from there on: they could not
     /// be written just now.
     pub fn owe(&mut self, length: u64, lines: Vec<Line>, now: Duration) {
-        self.known = Known { length, rest_is_all: true };
+        self.known = Known { length, stamp: None, rest_is_all: true };
         self.push(self.through, lines);
         self.failed(now);
     }
@@ -111,8 +109,7 @@ impl View {
                 self.last_entry = Some(line.id);
             }
         }
-        self.known = Known { length: standing.length, rest_is_all: false };
-        self.stamp = standing.stamp;
+        self.known = Known { length: standing.length, stamp: standing.stamp, rest_is_all: false };
         self.failures = 0;
         self.retry_at = None;
     }
@@ -132,7 +129,7 @@ impl View {
         }
         self.behind |= standing.behind && !self.known.rest_is_all;
         self.known.length = standing.length;
-        self.stamp = standing.stamp;
+        self.known.stamp = standing.stamp;
     }
 
     /// How many bytes of the file are known.
@@ -142,7 +139,7 @@ impl View {
 
     /// Identity after our last write or read.
     pub fn stamp(&self) -> Option<Stamp> {
-        self.stamp
+        self.known.stamp
     }
 
     /// Whether lines that stood in the file are gone from it, so that the journal has to be asked for them.

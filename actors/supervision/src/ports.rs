@@ -68,7 +68,7 @@ pub trait Disk: Send + Sync + 'static {
     /// The whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let file = self.open(path, Open::Read)?;
-        let length = usize::try_from(file.length()?).map_err(io::Error::other)?;
+        let length = usize::try_from(file.opened().length).map_err(io::Error::other)?;
         let mut bytes = vec![0; length];
         let got = file.read_at(&mut bytes, 0)?;
         bytes.truncate(got);
@@ -84,10 +84,17 @@ pub trait DiskFile: Send + Sync {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts or extends (with zeros) the file.
     fn set_length(&self, length: u64) -> io::Result<()>;
-    /// Current length in bytes.
-    fn length(&self) -> io::Result<u64>;
+    /// How it was when it was opened.
+    fn opened(&self) -> Stat;
+    /// How it is now.
+    fn stat(&self) -> io::Result<Stat>;
     /// Returns when the contents are on the device.
     fn sync_data(&self) -> io::Result<()>;
+
+    /// Current length in bytes.
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.stat()?.length)
+    }
 }
 
 /// Time. Pure code gets it as an argument.

@@ -1,7 +1,8 @@
 //! The ports as the operating system provides them.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -42,7 +43,16 @@ pub fn counted_ports(blocking_threads: usize, metrics: &Metrics) -> io::Result<P
 #[derive(Debug, Clone, Copy)]
 pub struct RealDisk;
 
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    opened: Stat,
+}
+
+fn stat_of(meta: &Metadata) -> Stat {
+    let time = |secs: i64, nanos: i64| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+    let (modified, changed) = (time(meta.mtime(), meta.mtime_nsec()), time(meta.ctime(), meta.ctime_nsec()));
+    Stat { length: meta.len(), directory: meta.is_dir(), stamp: (meta.dev(), meta.ino(), modified, changed) }
+}
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
@@ -65,10 +75,11 @@ impl Disk for RealDisk {
             let links = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
             if links { not_plain("a symbolic link, not a regular file") } else { error }
         })?;
-        if !file.metadata()?.is_file() {
+        let meta = file.metadata()?;
+        if !meta.is_file() {
             return Err(not_plain("not a regular file"));
         }
-        Ok(Box::new(RealFile(file)))
+        Ok(Box::new(RealFile { opened: stat_of(&meta), file }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -98,18 +109,7 @@ impl Disk for RealDisk {
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let meta = std::fs::metadata(path)?;
-        let time = |secs: i64, nanos: i64| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
-        Ok(Stat {
-            length: meta.len(),
-            directory: meta.is_dir(),
-            stamp: (
-                meta.dev(),
-                meta.ino(),
-                time(meta.mtime(), meta.mtime_nsec()),
-                time(meta.ctime(), meta.ctime_nsec()),
-            ),
-        })
+        Ok(stat_of(&std::fs::metadata(path)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -135,7 +135,7 @@ impl DiskFile for RealFile {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut got = 0;
         while got < into.len() {
-            match self.0.read_at(&mut into[got..], offset + got as u64) {
+            match self.file.read_at(&mut into[got..], offset + got as u64) {
                 Ok(0) => break,
                 Ok(n) => got += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -146,19 +146,23 @@ impl DiskFile for RealFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
+        self.file.set_len(length)
     }
 
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+    fn opened(&self) -> Stat {
+        self.opened
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(stat_of(&self.file.metadata()?))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 }
 
@@ -193,6 +197,14 @@ impl Clock for RealClock {
     }
 }
 
+/// Bytes that are asked of the system at a time.
+const RANDOM_BYTES: usize = 512;
+
+thread_local! {
+    /// Random bytes that were not given out, each once.
+    static RANDOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// The machine's randomness.
 #[derive(Debug, Clone, Copy)]
 pub struct RealIds;
@@ -203,9 +215,16 @@ impl Ids for RealIds {
     }
 
     fn random(&self) -> u64 {
-        // The last 32 bits of a version 7 id are random, the others are time and counter.
-        let (a, b) = (Uuid::now_v7().as_u64_pair().1, Uuid::now_v7().as_u64_pair().1);
-        (a << 32) | (b & 0xffff_ffff)
+        RANDOM.with_borrow_mut(|unused| {
+            if let Some((rest, bytes)) = unused.split_last_chunk() {
+                let (left, number) = (rest.len(), u64::from_ne_bytes(*bytes));
+                unused.truncate(left);
+                return number;
+            }
+            unused.resize(RANDOM_BYTES, 0);
+            getrandom::fill(unused).expect("a system that runs this program has randomness");
+            getrandom::u64().expect("a system that runs this program has randomness")
+        })
     }
 }
 

@@ -204,7 +204,7 @@ fn lines_come_back_until_the_view_is_synced() {
     machine.commit(at(2, "two"));
     let mark = ViewMark { length: 4, last_entry: Some("one".into()) };
     let written = ViewWritten { key: key("a"), session: loaded.session, commit: 1, mark: mark.clone() };
-    machine.engine.take(Call::ViewWritten(written));
+    machine.note(written);
     machine.engine.checkpoint.due = true;
     machine.settle();
     machine.commit(at(3, "three"));
@@ -316,7 +316,7 @@ fn an_id_that_is_synced_while_ids_are_read_is_not_forgotten() {
     assert_eq!(machine.commit(end), CommitOutcome::Done);
     let mark = ViewMark { length: 4, last_entry: Some("one".into()) };
     let written = ViewWritten { key: key("a"), session: loaded.session, commit: 1, mark };
-    machine.engine.take(Call::ViewWritten(written));
+    machine.note(written);
     machine.engine.checkpoint.due = true;
     machine.settle();
     machine.engine.take(read);

@@ -298,12 +298,7 @@ fn write_view(machine: &mut Machine, name: &SessionKey, live: &mut Live) -> bool
     let Ok(length) = append_lines(&machine.disk, name, live.written.1.length, &lines) else { return false };
     live.unwritten.clear();
     live.written = (commit, ViewMark { length, last_entry: lines.last().map(|line| line.id.clone()) });
-    machine.engine.take(Call::ViewWritten(ViewWritten {
-        key: name.clone(),
-        session: live.session,
-        commit,
-        mark: live.written.1.clone(),
-    }));
+    machine.note(ViewWritten { key: name.clone(), session: live.session, commit, mark: live.written.1.clone() });
     true
 }
 

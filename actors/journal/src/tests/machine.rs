@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use crate::call::Call;
+use crate::carry::Notes;
 use crate::engine::{Engine, Surroundings};
 use crate::options::{OpenError, Options};
 use crate::pump::{Inlet, Post};
@@ -67,6 +68,7 @@ pub struct Machine {
     pub disk: Arc<PowerCutDisk>,
     pub clock: Arc<TestClock>,
     pub engine: Engine,
+    notes: Notes,
     pub calls: Receiver<Call>,
     pub sink: Arc<Sink>,
     pub rows: Arc<Rows>,
@@ -115,15 +117,10 @@ impl Machine {
         };
         let status = Arc::new(Mutex::new(JournalStatus::default()));
         let (fail, failed) = watch::channel(None);
-        let engine = Engine::new(
-            options,
-            around,
-            recovered,
-            Post::Thread(Inlet::new(post, &Metrics::default())),
-            status.clone(),
-            fail,
-        );
-        Ok(Self { disk, clock, engine, calls, sink, rows, recent, events, status, failed, report })
+        let notes = Notes::default();
+        let post = Post::Thread(Inlet::new(post, &Metrics::default()));
+        let engine = Engine::new(options, around, recovered, post, notes.clone(), status.clone(), fail);
+        Ok(Self { disk, clock, engine, notes, calls, sink, rows, recent, events, status, failed, report })
     }
 
     /// Turns the engine until nothing is left to do.
@@ -139,6 +136,10 @@ impl Machine {
                 return;
             }
         }
+    }
+
+    pub fn note(&mut self, written: ViewWritten) {
+        self.notes.lock().unwrap().push(written);
     }
 
     pub fn submit<T>(&mut self, call: impl FnOnce(oneshot::Sender<T>) -> Call) -> oneshot::Receiver<T> {

@@ -96,7 +96,7 @@ impl Session {
             let opened = offload(&*pool, move || {
                 let _turn = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 shared.system.refresh(&shared.ports);
-                let id = EntryId(shared.ports.ids.random()).to_string();
+                let id = EntryId(shared.ports.ids.random());
                 let spare = Spare { id, now_ms: shared.ports.clock.wall_ms() };
                 open(&*shared.ports.disk, &shared.file_of(&key), loaded, &spare)
             });

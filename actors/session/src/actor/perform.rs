@@ -220,7 +220,7 @@ impl Session {
         let (life, through) = (self.life, job.through);
         let written = self.on_file_soon(move |ports, path| {
             let now_ms = ports.clock.wall_ms();
-            let spare = Spare { id: EntryId(ports.ids.random()).to_string(), now_ms };
+            let spare = Spare { id: EntryId(ports.ids.random()), now_ms };
             file::append(&*ports.disk, path, job.at, &job.lines, &spare)
         });
         ctx.spawn(written.into_actor(self).map(move |outcome, session, ctx| {

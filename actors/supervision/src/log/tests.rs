@@ -149,8 +149,11 @@ impl DiskFile for StuckFile {
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.0.set_length(length)
     }
-    fn length(&self) -> io::Result<u64> {
-        self.0.length()
+    fn opened(&self) -> Stat {
+        self.0.opened()
+    }
+    fn stat(&self) -> io::Result<Stat> {
+        self.0.stat()
     }
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
@@ -239,8 +242,11 @@ impl DiskFile for Short {
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.0.set_length(length)
     }
-    fn length(&self) -> io::Result<u64> {
-        self.0.length()
+    fn opened(&self) -> Stat {
+        self.0.opened()
+    }
+    fn stat(&self) -> io::Result<Stat> {
+        self.0.stat()
     }
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()

@@ -269,6 +269,12 @@ impl State {
         self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    fn stat(&self, number: u64) -> Stat {
+        let (length, changed) = self.inodes.get(&number).map_or((0, 0), |inode| (inode.seen.len(), inode.changed));
+        let time = i128::from(changed);
+        Stat { length: length as u64, directory: false, stamp: (1, number, time, time) }
+    }
+
     fn write(&mut self, number: u64, write: Write) -> io::Result<()> {
         let off = self.operation()?;
         if self.fault(Fault::WriteEio) {
@@ -368,7 +374,8 @@ impl Disk for PowerCutDisk {
                 number
             }
         };
-        Ok(Box::new(MemoryFile { disk: self.clone(), number, writable: how != Open::Read }))
+        let opened = state.stat(number);
+        Ok(Box::new(MemoryFile { disk: self.clone(), number, opened, writable: how != Open::Read }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -403,10 +410,7 @@ impl Disk for PowerCutDisk {
         if state.is_directory(path) {
             return Ok(Stat { length: 0, directory: true, stamp: (1, 0, 0, 0) });
         }
-        let number = state.number(path)?;
-        let (length, changed) = state.inodes.get(&number).map_or((0, 0), |inode| (inode.seen.len(), inode.changed));
-        let time = i128::from(changed);
-        Ok(Stat { length: length as u64, directory: false, stamp: (1, number, time, time) })
+        Ok(state.stat(state.number(path)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -441,6 +445,7 @@ impl Disk for PowerCutDisk {
 struct MemoryFile {
     disk: PowerCutDisk,
     number: u64,
+    opened: Stat,
     writable: bool,
 }
 
@@ -480,10 +485,14 @@ impl DiskFile for MemoryFile {
         self.write(Write::Length(index(length)?))
     }
 
-    fn length(&self) -> io::Result<u64> {
-        let mut state = self.disk.state();
+    fn opened(&self) -> Stat {
+        self.opened
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        let state = self.disk.state();
         state.powered()?;
-        Ok(state.inode(self.number).seen.len() as u64)
+        Ok(state.stat(self.number))
     }
 
     fn sync_data(&self) -> io::Result<()> {
