@@ -50,11 +50,10 @@ impl Children {
         let model = self.kernel.spawn(child("provider", Kind::Provider), &*self.placement, arbiter, move |_| {
             provider::Provider::new(front)
         });
-        let (catalog, ports, log) = (catalog.clone(), self.kernel.ports().clone(), self.kernel.log().clone());
-        let metrics = self.kernel.metrics().clone();
+        let (catalog, kernel) = (catalog.clone(), self.kernel.clone());
         let path = ActorPath(format!("/tools/{arbiter}").into());
         let tools = self.kernel.spawn(child("tools", Kind::Tools), &*self.placement, arbiter, move |_| {
-            tools::Tools::new(catalog, ports, log, metrics, path)
+            tools::Tools::new(catalog, kernel, path)
         });
         Neighbours { permits: model.clone().recipient(), model: model.recipient(), tools: tools.recipient() }
     }
@@ -68,6 +67,7 @@ impl SessionFactory for Children {
             path: start.path.clone(),
             kind: Kind::Session,
             session: Some(start.key),
+            lease: Some(start.lease.clone()),
             policy: self.policy,
             crash: start.crash.clone(),
             on_down: Some(start.on_down),

@@ -29,7 +29,7 @@ use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use registry::{Registry, RegistryConfig};
 use session::{SessionConfig, Shared, Transcripts};
 use supervision::counted::CountedLog;
-use supervision::log::{LogOptions, LogWriter};
+use supervision::log::LogWriter;
 use supervision::ports::Ports;
 use supervision::real::counted_ports;
 use supervision::{ArbiterPlacement, Kernel};
@@ -170,7 +170,7 @@ impl App {
             // Whoever runs one command has its answer.
             Purpose::OneShot | Purpose::AtRest => Duration::ZERO,
         };
-        self.log.record(Event::new(EventName::GatewayStopping, ActorPath("/".into()), Kind::Channel));
+        self.log.record(Event::new(EventName::GatewayStopping, ActorPath("/".into()), Kind::Process));
         self.phase.set(PhaseWord::Draining);
         self.journal.drain();
         self.registry.stop(drain).await;
@@ -184,6 +184,7 @@ impl App {
         if let Some(real) = self.real.take() {
             let joined = tokio::task::spawn_blocking(move || {
                 real.placement.stop_and_join();
+                real.log.record(process_stopped(&*real.log));
                 real.log.close();
             });
             if joined.await.is_err() {
@@ -251,13 +252,40 @@ async fn real_world(loaded: &Loaded, purpose: Purpose, metrics: &Metrics) -> any
     make_directories(&loaded.paths)?;
     let locks = take_locks(&loaded.paths, purpose).await?;
     let ports = counted_ports(BLOCKING_THREADS, metrics).context("the blocking pool cannot be started")?;
-    let log = LogWriter::start(LogOptions::new(loaded.paths.logs.clone()), &ports)
+    let log = LogWriter::start(parts::log(loaded), &ports)
         .with_context(|| format!("the supervision log in {} cannot be written", loaded.paths.logs.display()))?;
+    log.record(process_started(log.before(), purpose));
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let arbiters = loaded.config.runtime.arbiters.unwrap_or_else(cores);
     let placement = Arc::new(ArbiterPlacement::new(arbiters).context("an arbiter cannot be started")?);
     let world = World { ports, placement: placement.clone(), log: log.clone(), model: None };
     Ok((world, Real { placement, log, _locks: locks }))
+}
+
+/// The first event of a process: also tells how the one before it ended.
+fn process_started(before: Option<&Event>, purpose: Purpose) -> Event {
+    let mut event = Event::new(EventName::ProcessStarted, ActorPath("/".into()), Kind::Process);
+    let purpose = match purpose {
+        Purpose::Gateway => "gateway",
+        Purpose::Embedded => "embedded",
+        Purpose::OneShot | Purpose::AtRest => "command",
+    };
+    let ended = match before.map(|before| before.event) {
+        None => "the first process here",
+        Some(EventName::ProcessStopped) => "the process before it stopped in order",
+        Some(_) => "the process before it was killed or crashed",
+    };
+    event.reason = Some(format!("{purpose}; {ended}"));
+    event.cause = before.map(|before| before.id.clone());
+    event
+}
+
+/// The last one.
+fn process_stopped(log: &dyn SupervisionLog) -> Event {
+    let mut event = Event::new(EventName::ProcessStopped, ActorPath("/".into()), Kind::Process);
+    event.reason = Some("stopped in order".to_owned());
+    event.cause = log.latest(EventName::GatewayStopping);
+    event
 }
 
 fn make_directories(paths: &Paths) -> anyhow::Result<()> {

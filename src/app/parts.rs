@@ -8,6 +8,7 @@ use channel::openai_api::ApiConfig;
 use channel::websocket::{TokenIssue, WebsocketConfig};
 use provider::{Backend, Limits, Server, Settings};
 use supervision::RestartPolicy;
+use supervision::log::LogOptions;
 use tools::{ExecConfig, SandboxChoice, ToolsConfig};
 
 use super::limits::Shares;
@@ -111,6 +112,17 @@ pub fn journal(loaded: &Loaded) -> journal::Options {
             Durability::Os => journal::Durability::Os,
         },
         ..journal::Options::new(&paths.journal, &paths.sessions)
+    }
+}
+
+/// Where and how much the supervision log writes.
+pub fn log(loaded: &Loaded) -> LogOptions {
+    let supervision = &loaded.config.supervision;
+    LogOptions {
+        dir: loaded.paths.logs.clone(),
+        file_bytes: supervision.log_file_bytes,
+        files: supervision.log_files,
+        age: Duration::from_secs(u64::from(supervision.log_days) * 24 * 60 * 60),
     }
 }
 

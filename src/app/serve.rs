@@ -75,7 +75,9 @@ impl App {
         let open = self.open(gateway, api, websocket, &beacon.token);
         beacon.write(&self.loaded.paths.run)?;
         self.doors = Some(open);
-        self.log.record(Event::new(EventName::GatewayStarted, ActorPath("/".into()), Kind::Channel));
+        let mut event = Event::new(EventName::GatewayStarted, ActorPath("/".into()), Kind::Process);
+        event.cause = self.log.latest(EventName::ProcessStarted);
+        self.log.record(event);
         Ok(lines(&beacon, &self.model))
     }
 
@@ -89,6 +91,7 @@ impl App {
             ports: self.ports.clone(),
             metrics: self.metrics.clone(),
             log: self.log.clone(),
+            kernel: self.kernel.clone(),
             phase: self.phase.clone(),
             frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),
             show: {

@@ -336,6 +336,12 @@ section! {
         quarantine_seconds: u64 = 600, Kind::Whole(1, 30 * DAY_SECONDS);
         /// Longest quarantine.
         quarantine_max_seconds: u64 = 6 * 60 * 60, Kind::Whole(1, 30 * DAY_SECONDS);
+        /// Size at which a file of the supervision log is closed and the next one begun.
+        log_file_bytes: u64 = 16 * MIB, Kind::Whole(64 * 1024, GIB);
+        /// Files of the supervision log that are kept.
+        log_files: u32 = 8, Kind::Whole(1, 1000);
+        /// Days after which a closed file of the supervision log is removed.
+        log_days: u32 = 90, Kind::Whole(1, 36_500);
     }
     unused []
 }

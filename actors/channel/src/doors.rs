@@ -13,11 +13,13 @@ use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::trace::{Span, Step, Value, born_us};
 use protocol::turn::Route;
+use supervision::Kernel;
 use supervision::ports::Ports;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::hub::Hub;
 use crate::hub::outlet::Outflow;
+use crate::open::OpenDoors;
 use crate::outcome::{Refusal, Verdict};
 
 /// Bytes of a body above which the journal could not hold its record.
@@ -79,6 +81,7 @@ struct Shared {
     /// Bytes of requests and frames that may be under way in the whole process.
     frame_bytes: Arc<Semaphore>,
     refusals: [Refusals; 3],
+    open: OpenDoors,
 }
 
 /// What [`Doors::new`] is made of.
@@ -95,6 +98,8 @@ pub struct DoorsParts {
     pub metrics: Metrics,
     /// The supervision log.
     pub log: Arc<dyn SupervisionLog>,
+    /// Keeps the texts of crashes.
+    pub kernel: Kernel,
     /// Where the process stands.
     pub phase: Arc<Phase>,
     /// `runtime.frameBytesInFlight`.
@@ -127,7 +132,7 @@ impl Door {
         }
     }
 
-    const fn path(self) -> &'static str {
+    pub(crate) const fn path(self) -> &'static str {
         match self {
             Self::WebSocket => "/channels/websocket",
             Self::Api => "/channels/api",
@@ -150,7 +155,12 @@ impl Doors {
     /// Puts the parts together.
     pub fn new(parts: DoorsParts) -> Self {
         let frame_bytes = Arc::new(Semaphore::new(parts.frame_bytes_in_flight.min(Semaphore::MAX_PERMITS)));
-        Self(Arc::new(Shared { parts, frame_bytes, refusals: Default::default() }))
+        Self(Arc::new(Shared { parts, frame_bytes, refusals: Default::default(), open: OpenDoors::default() }))
+    }
+
+    /// The doors that are open.
+    pub(crate) fn opened(&self) -> &OpenDoors {
+        &self.0.open
     }
 
     /// Room for `bytes` of a request or frame, until dropped; `None` when the process has no more.
@@ -265,6 +275,14 @@ impl Doors {
             0 => refusal.metric().to_owned(),
             more => format!("{} ({more} more refusals since the last line)", refusal.metric()),
         });
+        event.cause = match refusal {
+            Refusal::Disk { .. } => self.log.latest(EventName::JournalReadOnly),
+            Refusal::Draining => self.log.latest(EventName::GatewayStopping),
+            Refusal::Conflict
+            | Refusal::SessionFull { .. }
+            | Refusal::ProcessFull { .. }
+            | Refusal::Quarantined { .. } => None,
+        };
         self.log.record(event);
     }
 

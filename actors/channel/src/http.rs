@@ -13,11 +13,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::doors::{Door, Doors};
+use crate::open::OpenDoor;
 
 /// How long a pause follows an accept that failed, as it does when file handles run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -28,8 +28,6 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Bounds of one door.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Connections at once; more are told so and closed.
-    pub(crate) connections: usize,
     /// How long a client may take to send the head of a request, and may idle between two.
     pub(crate) head: Duration,
     /// How long running responses may take after `shutdown`.
@@ -66,16 +64,15 @@ impl Drop for Counted {
 }
 
 /// Serves until `shutdown`, then until the running responses are done, at most [`Limits::drain`] longer.
-/// What it counts goes to `doors`, as that of `door`.
+/// `door` hears of each connection over the limit, and closes when this returns.
 pub(crate) async fn serve(
     listener: TcpListener,
     app: Router,
     limits: Limits,
     shutdown: CancellationToken,
-    (doors, door): (Doors, Door),
+    door: OpenDoor,
 ) {
-    let open = doors.connections(door, limits.connections);
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let open = door.connections();
     let tracker = TaskTracker::new();
     let cut = CancellationToken::new();
     let mut failing = false;
@@ -99,18 +96,20 @@ pub(crate) async fn serve(
             }
         };
         failing = false;
-        match Arc::clone(&places).try_acquire_owned() {
+        match Arc::clone(door.places()).try_acquire_owned() {
             Ok(place) => {
                 let place = Arc::new(Counted::new(place, open.clone()));
-                tracker.spawn(connection(socket, app.clone(), limits, place, shutdown.clone(), cut.clone()));
+                let served = connection(socket, app.clone(), limits, place, shutdown.clone(), cut.clone());
+                tracker.spawn(door.guard(served));
             }
             Err(_) => {
-                doors.rejected(door, "busy");
+                door.no_place();
                 turn_away(socket);
             }
         }
     }
     drop(listener);
+    door.close();
     tracker.close();
     if tokio::time::timeout(limits.drain, tracker.wait()).await.is_err() {
         cut.cancel();

@@ -24,6 +24,7 @@ pub mod gateway;
 mod http;
 pub mod hub;
 mod json;
+mod open;
 pub mod openai_api;
 mod outcome;
 pub mod websocket;

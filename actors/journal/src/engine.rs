@@ -381,6 +381,9 @@ impl Engine {
     pub(crate) fn event(&self, name: EventName, reason: String) {
         let mut event = Event::new(name, ActorPath("/journal".into()), Kind::Journal);
         event.reason = Some(reason);
+        if name == EventName::JournalWritable {
+            event.cause = self.around.log.latest(EventName::JournalReadOnly);
+        }
         self.around.log.record(event);
     }
 

@@ -37,6 +37,10 @@ impl fmt::Display for ActorPath {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
+    /// The process itself.
+    Process,
+    /// The supervision log.
+    Log,
     /// The durable log.
     Journal,
     /// The registry and its shards.
@@ -57,6 +61,8 @@ impl Kind {
     /// The word that logs and metric labels use.
     pub fn word(self) -> &'static str {
         match self {
+            Self::Process => "process",
+            Self::Log => "log",
             Self::Journal => "journal",
             Self::Registry => "registry",
             Self::Session => "session",
@@ -177,6 +183,10 @@ pub enum EventName {
     JournalWritable,
     /// A transcript file was damaged or changed by somebody else, and repaired.
     ViewRepaired,
+    /// A process took the data directory; `reason` says how the one before it ended.
+    ProcessStarted,
+    /// A process ended in order; without it, the process was killed or crashed.
+    ProcessStopped,
     /// The gateway began to serve.
     GatewayStarted,
     /// The gateway stops in order.
@@ -187,16 +197,40 @@ pub enum EventName {
     EventsLost,
 }
 
-/// As in the log: the snake_case form.
 impl EncodeLabelValue for EventName {
     fn encode(&self, encoder: &mut LabelValueEncoder) -> fmt::Result {
-        for (at, letter) in format!("{self:?}").chars().enumerate() {
-            if letter.is_ascii_uppercase() && at > 0 {
-                encoder.write_char('_')?;
-            }
-            encoder.write_char(letter.to_ascii_lowercase())?;
+        encoder.write_str(self.word())
+    }
+}
+
+impl EventName {
+    /// The snake_case name, as in the file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Exited => "exited",
+            Self::Restarted => "restarted",
+            Self::GaveUp => "gave_up",
+            Self::Quarantined => "quarantined",
+            Self::Released => "released",
+            Self::DeadLettered => "dead_lettered",
+            Self::Escalated => "escalated",
+            Self::Activated => "activated",
+            Self::Passivated => "passivated",
+            Self::Refused => "refused",
+            Self::TurnRecovered => "turn_recovered",
+            Self::TurnStuck => "turn_stuck",
+            Self::Recovered => "recovered",
+            Self::JournalReadOnly => "journal_read_only",
+            Self::JournalWritable => "journal_writable",
+            Self::ViewRepaired => "view_repaired",
+            Self::ProcessStarted => "process_started",
+            Self::ProcessStopped => "process_stopped",
+            Self::GatewayStarted => "gateway_started",
+            Self::GatewayStopping => "gateway_stopping",
+            Self::ConfigRejected => "config_rejected",
+            Self::EventsLost => "events_lost",
         }
-        Ok(())
     }
 }
 
@@ -284,7 +318,7 @@ impl Event {
             mailbox: None,
             inbox: None,
             cause: None,
-            lost: "nothing".to_owned(),
+            lost: LOST_NOTHING.to_owned(),
         }
     }
 }
@@ -293,7 +327,14 @@ impl Event {
 pub trait SupervisionLog: Send + Sync + 'static {
     /// Records one event and returns its id, to be named as the `cause` of what follows.
     fn record(&self, event: Event) -> String;
+
+    /// Id of the last event of this name in this process, to be named as the cause of what it led to. Kept for events
+    /// about the whole process only.
+    fn latest(&self, name: EventName) -> Option<String>;
 }
+
+/// What all events that lost nothing say.
+pub const LOST_NOTHING: &str = "nothing";
 
 /// A node of the live tree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -320,6 +361,9 @@ pub struct TreeNode {
     pub restarts: u64,
     /// Since when, ms since 1970.
     pub since: u64,
+    /// For doors: open connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
     /// Children.
     pub children: Vec<TreeNode>,
 }
@@ -338,6 +382,7 @@ impl TreeNode {
             inbox: 0,
             restarts: 0,
             since: 0,
+            connections: None,
             children: Vec::new(),
         }
     }

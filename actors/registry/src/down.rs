@@ -38,7 +38,7 @@ impl Registry {
                 sector.waitlist.forget(key);
                 let unreleased = sector.slots.remove(key, incarnation);
                 if unreleased.is_some_and(|slot| slot.depth > 0 || slot.note.inbox > 0 || slot.note.turn.is_some()) {
-                    self.wake(key, false);
+                    self.wake(key, false, crash.last_event());
                 }
             }
             ExitReason::Shutdown => {
@@ -108,8 +108,8 @@ impl Registry {
         event.session = Some(key.clone());
         event.reason = Some(why.to_owned());
         event.cause = held.event;
-        self.kernel.log().record(event);
-        self.wake(key, false);
+        let id = self.kernel.log().record(event);
+        self.wake(key, false, Some(id));
     }
 }
 

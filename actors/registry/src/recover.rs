@@ -58,8 +58,9 @@ impl Registry {
             return;
         };
         let plan = plan(unfinished, self.kernel.ports().clock.wall_ms());
+        let boot = self.kernel.log().latest(EventName::ProcessStarted);
         for (key, until_ms) in &plan.quarantined {
-            let held = Held { until_ms: *until_ms, event: None };
+            let held = Held { until_ms: *until_ms, event: boot.clone() };
             self.sector(key).1.waitlist.hold(key.clone(), Waiting::Quarantined(held));
         }
         for (key, _) in &plan.suspects {
@@ -72,18 +73,19 @@ impl Registry {
             plan.suspects.len(),
             plan.quarantined.len()
         ));
-        self.start_all(plan.start).await;
+        event.cause.clone_from(&boot);
+        self.start_all(plan.start, boot.as_ref()).await;
         self.kernel.log().record(event);
         if !plan.suspects.is_empty() {
             let me = Arc::clone(self);
             let job = move || {
-                actix_rt::spawn(async move { me.start_suspects(plan.suspects).await });
+                actix_rt::spawn(async move { me.start_suspects(plan.suspects, boot).await });
             };
             self.placement.run_on(0, Box::new(job));
         }
     }
 
-    async fn start_all(&self, keys: Vec<SessionKey>) {
+    async fn start_all(&self, keys: Vec<SessionKey>, boot: Option<&String>) {
         let clock = &self.kernel.ports().clock;
         let mut loading: Vec<(SessionKey, Duration)> = Vec::new();
         for key in keys {
@@ -94,7 +96,7 @@ impl Registry {
                     tokio::time::sleep(POLL_EVERY).await;
                 }
             }
-            if self.wake(&key, false) {
+            if self.wake(&key, false, boot.cloned()) {
                 loading.push((key, clock.mono()));
             }
         }
@@ -104,10 +106,10 @@ impl Registry {
         self.sector(key).1.slots.view(key).is_some_and(|slot| slot.note.state == State::Loading)
     }
 
-    async fn start_suspects(&self, suspects: Vec<(SessionKey, TurnId)>) {
+    async fn start_suspects(&self, suspects: Vec<(SessionKey, TurnId)>, boot: Option<String>) {
         for (key, turn) in suspects {
             self.sector(&key).1.waitlist.admit_suspect(&key);
-            self.wake(&key, true);
+            self.wake(&key, true, boot.clone());
             while self.works_on(&key, turn) && !self.is_stopping() {
                 tokio::time::sleep(POLL_EVERY).await;
             }

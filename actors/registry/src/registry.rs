@@ -153,22 +153,25 @@ impl Registry {
     /// Finds or starts the session; the mail comes back when it must not be live.
     fn reach(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail> {
         let (index, sector) = self.sector(key);
-        sector.slots.tell(key, mail, |lease| self.start(index, lease))
+        sector.slots.tell(key, mail, |lease| self.start(index, lease, None))
     }
 
-    /// Starts a session that has work; false when it is live or must not be.
-    pub(crate) fn wake(&self, key: &SessionKey, alone: bool) -> bool {
+    /// Starts a session that has work; false when it is live or must not be. `cause` is the event that led to it.
+    pub(crate) fn wake(&self, key: &SessionKey, alone: bool, cause: Option<String>) -> bool {
         let (index, sector) = self.sector(key);
-        sector.slots.wake(key, alone, |lease| self.start(index, lease))
+        sector.slots.wake(key, alone, |lease| self.start(index, lease, cause))
     }
 
     /// Under the slot's guard: what is checked here cannot change before the slot is there.
-    fn start(&self, shard: usize, lease: Lease) -> Option<Address> {
+    fn start(&self, shard: usize, lease: Lease, cause: Option<String>) -> Option<Address> {
         let key = lease.key().clone();
         if self.is_stopping() || self.journal().is_none() || self.sectors[shard].waitlist.holds(&key) {
             return None;
         }
         let crash = CrashCell::default();
+        if let Some(cause) = cause {
+            crash.because_of(cause);
+        }
         let on_down: OnDown = {
             let (me, key, crash, incarnation) = (self.me.clone(), key.clone(), crash.clone(), lease.incarnation());
             Box::new(move |down| {
@@ -262,7 +265,7 @@ pub(crate) fn shard_path(index: usize) -> String {
 impl QueuedSink for Registry {
     fn queued(&self, queued: Queued) {
         if planted(Bug::LostPoke) {
-            self.wake(&queued.key, false);
+            self.wake(&queued.key, false, None);
             return;
         }
         // A session that must not be live finds its message in the journal later.

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use actix::{Actor, AsyncContext, Context, Handler, Supervised};
-use domain::ids::TurnId;
+use domain::ids::{MessageId, TurnId};
 use protocol::metrics::ByKind;
 use protocol::provider::Event;
 use protocol::session::{Mail, State, Status};
@@ -264,6 +264,14 @@ impl Session {
             event.epoch = Some(live.ledger.epoch);
         }
         event
+    }
+
+    /// Sender's id of the message that the running turn answers.
+    fn message_id(&self) -> Option<MessageId> {
+        match &self.state {
+            Life::Live(live) => live.machine.body().map(|(accepted, ..)| accepted.message_id.clone()),
+            Life::Loading(_) | Life::Gone => None,
+        }
     }
 
     fn stale(&self) {

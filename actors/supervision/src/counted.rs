@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use protocol::metrics::{ByKindEvent, Metrics};
-use protocol::supervision::{Event, SupervisionLog};
+use protocol::supervision::{Event, EventName, SupervisionLog};
 
 /// Counts each event, then passes it on.
 pub struct CountedLog {
@@ -23,5 +23,9 @@ impl SupervisionLog for CountedLog {
         let labels = ByKindEvent { kind: event.kind.word(), event: event.event };
         self.metrics.kernel.events.get_or_create(&labels).inc();
         self.to.record(event)
+    }
+
+    fn latest(&self, name: EventName) -> Option<String> {
+        self.to.latest(name)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use domain::ids::{Attempt, Epoch, TurnId};
+use domain::ids::{Attempt, Epoch, MessageId, TurnId};
 use protocol::supervision::{Crash, ExitReason};
 
 /// Shared between an actor and its supervisor; outlives the actor's value, which a crash leaves in pieces.
@@ -21,8 +21,10 @@ pub struct LoggedCrash {
 #[derive(Debug, Default)]
 struct State {
     turn: Option<(TurnId, Attempt)>,
+    message: Option<MessageId>,
     epoch: Option<Epoch>,
     forgiven: bool,
+    event: Option<String>,
     exit: Option<ExitReason>,
     last: Option<Box<LoggedCrash>>,
 }
@@ -37,9 +39,21 @@ impl CrashCell {
         self.state().turn = Some((turn, attempt));
     }
 
+    /// The sender's id of the message that this turn answers, for the events of a crash.
+    pub fn set_message(&self, message: MessageId) {
+        self.state().message = Some(message);
+    }
+
+    /// That id, while the turn is being worked on.
+    pub fn message(&self) -> Option<MessageId> {
+        self.state().message.clone()
+    }
+
     /// No turn is being worked on.
     pub fn clear_turn(&self) {
-        self.state().turn = None;
+        let mut state = self.state();
+        state.turn = None;
+        state.message = None;
     }
 
     /// The ownership number, for the events of this incarnation.
@@ -57,13 +71,25 @@ impl CrashCell {
         self.state().exit = Some(reason);
     }
 
+    /// Id of the event that led to what happens to the actor now: the supervisor's last one about it (`started`,
+    /// `restarted`, `gave_up`, `exited`), unless [`because_of`](Self::because_of) named another.
+    pub fn last_event(&self) -> Option<String> {
+        self.state().event.clone()
+    }
+
+    /// The next event of the supervisor about this actor follows from `event`.
+    pub fn because_of(&self, event: String) {
+        self.state().event = Some(event);
+    }
+
     /// The crash that ended the incarnation before this one.
     pub fn last_crash(&self) -> Option<LoggedCrash> {
         self.state().last.as_deref().cloned()
     }
 
-    pub(crate) fn take_turn(&self) -> Option<(TurnId, Attempt)> {
-        self.state().turn.take()
+    pub(crate) fn take_turn(&self) -> (Option<(TurnId, Attempt)>, Option<MessageId>) {
+        let mut state = self.state();
+        (state.turn.take(), state.message.take())
     }
 
     pub(crate) fn epoch(&self) -> Option<Epoch> {

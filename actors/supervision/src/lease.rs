@@ -223,6 +223,11 @@ impl Lease {
         self.cell.used_ms.store(self.inner.now_ms(), Ordering::Relaxed);
     }
 
+    /// Mail under way, and turns that wait.
+    pub fn waiting(&self) -> (u64, u64) {
+        (self.cell.depth.load(Ordering::SeqCst) as u64, u64::from(self.cell.note().inbox))
+    }
+
     /// Whose it is.
     pub fn key(&self) -> &SessionKey {
         &self.key

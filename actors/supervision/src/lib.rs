@@ -9,7 +9,7 @@
 
 pub mod counted;
 mod crash;
-mod crash_file;
+pub mod crash_file;
 pub mod lease;
 pub mod log;
 pub mod log_read;

@@ -105,17 +105,10 @@ impl Monitors {
 fn node(path: &ActorPath, vitals: &Vitals) -> TreeNode {
     let restarts = u64::from(vitals.restarts.load(Ordering::Relaxed));
     TreeNode {
-        path: path.clone(),
-        kind: vitals.kind,
-        state: "running".to_owned(),
         epoch: restarts + 1,
-        session: None,
-        turn: None,
-        mailbox: 0,
-        inbox: 0,
         restarts,
         since: vitals.since_ms,
-        children: Vec::new(),
+        ..TreeNode::new(path.clone(), vitals.kind, "running")
     }
 }
 

@@ -6,8 +6,10 @@
 use std::any::Any;
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
+use std::task::Poll;
 
 use protocol::supervision::Panic;
 
@@ -87,6 +89,16 @@ pub fn catch<T>(body: impl FnOnce() -> T) -> Result<T, Caught> {
             backtrace: None,
         })
     })
+}
+
+/// Awaits `future`; a panic in it comes back as a value.
+pub async fn caught<F: Future>(future: F) -> Result<F::Output, Caught> {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(move |ctx| match catch(|| future.as_mut().poll(ctx)) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
 }
 
 fn payload_text(payload: &(dyn Any + Send)) -> String {

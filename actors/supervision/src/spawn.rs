@@ -11,7 +11,9 @@ use protocol::supervision::{ActorPath, Down, Kind, SupervisionLog, TreeNode};
 
 use crate::crash::CrashCell;
 use crate::crash_file::CrashFiles;
+use crate::lease::Lease;
 use crate::monitor::Monitors;
+use crate::panic::Caught;
 use crate::placement::Placement;
 use crate::ports::Ports;
 use crate::restart::RestartPolicy;
@@ -43,7 +45,9 @@ pub struct Child {
     pub session: Option<SessionKey>,
     /// When it is restarted.
     pub policy: RestartPolicy,
-    /// Shared with the actor.
+    /// For sessions: what waits for it, to be told when it crashes.
+    pub lease: Option<Lease>,
+    /// Shared with the actor. An event that led to the start is named by [`CrashCell::because_of`].
     pub crash: CrashCell,
     /// Owner of whatever must go before the mailbox does.
     pub on_down: Option<OnDown>,
@@ -56,6 +60,7 @@ impl Child {
             path: ActorPath(path.into()),
             kind,
             session: None,
+            lease: None,
             policy: RestartPolicy::default(),
             crash: CrashCell::default(),
             on_down: None,
@@ -91,6 +96,13 @@ impl Kernel {
     pub fn keep_crashes_in(&self, dir: PathBuf) {
         // A second call keeps the first directory.
         let _ = self.0.crash_files.set(CrashFiles::new(dir));
+    }
+
+    /// Keeps the full text of a panic that was caught, if it is the first of its kind in this process.
+    pub fn keep_crash(&self, caught: Arc<Caught>) {
+        if let Some(files) = self.0.crash_files.get() {
+            files.keep(&self.0.ports, caught);
+        }
     }
 
     /// Starts an actor under supervision: the only way to start one. The address is valid at once, and its mailbox is
@@ -149,9 +161,5 @@ impl Kernel {
 
     pub(crate) fn monitors(&self) -> &Monitors {
         &self.0.monitors
-    }
-
-    pub(crate) fn crash_files(&self) -> Option<&CrashFiles> {
-        self.0.crash_files.get()
     }
 }

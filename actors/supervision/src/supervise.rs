@@ -9,7 +9,8 @@
 //! ```
 //!
 //! **Invariant:** exactly one `Down` for each incarnation. At the last one, in this order: `on_down` (the owner removes
-//! the slot, so that nobody sends any more), the actor and its mailbox are dropped, the watchers are told.
+//! the slot, so that nobody sends any more), the actor and its mailbox are dropped, the watchers are told. Its `exited`
+//! event is recorded before all of that, so that whatever follows from it can name it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -40,7 +41,6 @@ pub(crate) struct Watch {
     vitals: Arc<Vitals>,
     history: CrashHistory,
     incarnation: u64,
-    last_event: Option<String>,
     ended: Option<(ExitReason, Option<Crash>)>,
     reported: bool,
 }
@@ -48,29 +48,20 @@ pub(crate) struct Watch {
 impl Watch {
     pub fn new(kernel: Kernel, child: Child) -> Self {
         let vitals = kernel.monitors().born(&child.path, child.kind, kernel.ports().clock.wall_ms());
-        Self {
-            kernel,
-            child,
-            vitals,
-            history: CrashHistory::default(),
-            incarnation: 1,
-            last_event: None,
-            ended: None,
-            reported: false,
-        }
+        Self { kernel, child, vitals, history: CrashHistory::default(), incarnation: 1, ended: None, reported: false }
     }
 
     fn event(&self, name: EventName) -> Event {
         let mut event = Event::new(name, self.child.path.clone(), self.child.kind);
         event.epoch = Some(self.child.crash.epoch().unwrap_or(Epoch(self.incarnation)));
         event.session.clone_from(&self.child.session);
-        event.cause.clone_from(&self.last_event);
+        event.cause = self.child.crash.last_event();
         event
     }
 
-    fn record(&mut self, event: Event) -> String {
+    fn record(&self, event: Event) -> String {
         let id = self.kernel.log().record(event);
-        self.last_event = Some(id.clone());
+        self.child.crash.because_of(id.clone());
         id
     }
 
@@ -85,11 +76,11 @@ impl Watch {
         }
         let (now, random) = (self.kernel.ports().clock.mono(), self.kernel.ports().ids.random());
         let verdict = self.history.crashed(&self.child.policy, now, random);
-        let crash = Crash { panic: caught.panic(), backtrace: caught.hash(), turn: self.child.crash.take_turn() };
-        if let Some(files) = self.kernel.crash_files() {
-            files.keep(self.kernel.ports(), &crash.backtrace, caught);
-        }
-        let event = self.crash_event(&crash, verdict);
+        let (turn, message) = self.child.crash.take_turn();
+        let crash = Crash { panic: caught.panic(), backtrace: caught.hash(), turn };
+        self.kernel.keep_crash(Arc::new(caught));
+        let mut event = self.crash_event(&crash, verdict);
+        event.message_id = message;
         let id = self.record(event);
         self.child.crash.crashed(crash.clone(), id);
         match verdict {
@@ -124,6 +115,11 @@ impl Watch {
         event.restarts_in_window = Some(in_window);
         event.backoff_ms = backoff.map(|backoff| u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX));
         event.verdict = Some(word.to_owned());
+        if let Some(lease) = &self.child.lease {
+            let (mailbox, inbox) = lease.waiting();
+            event.mailbox = Some(mailbox);
+            event.inbox = Some(inbox);
+        }
         event
     }
 
@@ -153,12 +149,15 @@ impl Watch {
             let dropped = if self.kernel.is_stopping() { ExitReason::Shutdown } else { ExitReason::Killed };
             (self.child.crash.exit().unwrap_or(dropped), None)
         });
+        let mut event = self.event(EventName::Exited);
+        event.reason = Some(reason.word().to_owned());
+        if reason == ExitReason::Shutdown {
+            event.cause = self.kernel.log().latest(EventName::GatewayStopping).or(event.cause);
+        }
+        self.record(event);
         let down = self.down(reason, crash, false);
         self.call_owner(down.clone());
         drop_actor();
-        let mut event = self.event(EventName::Exited);
-        event.reason = Some(reason.word().to_owned());
-        self.record(event);
         self.kernel.monitors().down(&self.vitals, &down);
     }
 }
@@ -197,8 +196,7 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervise<A> {
         let mut context = Context::with_receiver(mailbox);
         match catch(|| make(&mut context)) {
             Ok(actor) => {
-                let event = watch.event(EventName::Started);
-                watch.record(event);
+                watch.record(watch.event(EventName::Started));
                 Some(Self { actor: Some(context.into_future(actor)), backoff: None, watch })
             }
             Err(caught) => {

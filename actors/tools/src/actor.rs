@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Supervised};
 use prometheus_client::metrics::gauge::Gauge;
-use protocol::metrics::{ByKind, Metrics};
-use protocol::supervision::{ActorPath, Kind, SupervisionLog};
+use protocol::metrics::ByKind;
+use protocol::supervision::{ActorPath, Kind};
 use protocol::tools::RunTool;
-use supervision::ports::Ports;
+use supervision::Kernel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::catalog::Catalog;
@@ -26,16 +26,11 @@ pub struct Tools {
 
 impl Tools {
     /// The front end at `path`, for the actor's own arbiter.
-    pub fn new(
-        catalog: Arc<Catalog>,
-        ports: Ports,
-        log: Arc<dyn SupervisionLog>,
-        metrics: Metrics,
-        path: ActorPath,
-    ) -> Self {
+    pub fn new(catalog: Arc<Catalog>, kernel: Kernel, path: ActorPath) -> Self {
         let stop = CancellationToken::new();
-        let mailbox = metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: Kind::Tools.word() });
-        let deps = Deps { catalog, ports, log, metrics, path, stop: stop.clone() };
+        let labels = ByKind { kind: Kind::Tools.word() };
+        let mailbox = kernel.metrics().mailbox_messages.get_or_create_owned(&labels);
+        let deps = Deps { catalog, kernel, path, stop: stop.clone() };
         Self { deps: Arc::new(deps), mailbox, _stop: stop.drop_guard() }
     }
 }

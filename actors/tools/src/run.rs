@@ -6,19 +6,19 @@ use std::time::Duration;
 use domain::chat::{ToolCall, ToolResult};
 use domain::ids::{SessionKey, TurnId};
 use protocol::metrics::{ByTool, ByToolResult, Metrics};
-use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
+use protocol::supervision::{ActorPath, Event, EventName, ExitReason, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
 use protocol::trace::{Span, Step, Value};
 use protocol::turn::Stamp;
-use supervision::panic::Caught;
-use supervision::ports::{Clock, Ports};
-use supervision::tell;
+use supervision::panic::{Caught, caught};
+use supervision::ports::Clock;
+use supervision::{Kernel, tell};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::catalog::{Catalog, Prepared};
 use crate::text;
-use crate::tool::{Call, Outcome, caught};
+use crate::tool::{Call, Outcome};
 
 /// How long the end of a call may be waited for after it was given up; far above what killing processes takes.
 const CLEANUP_MAX: Duration = Duration::from_secs(30);
@@ -26,9 +26,7 @@ const CLEANUP_MAX: Duration = Duration::from_secs(30);
 /// What a call needs from its front end.
 pub(crate) struct Deps {
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) ports: Ports,
-    pub(crate) log: Arc<dyn SupervisionLog>,
-    pub(crate) metrics: Metrics,
+    pub(crate) kernel: Kernel,
     pub(crate) path: ActorPath,
     /// The front end is going away.
     pub(crate) stop: CancellationToken,
@@ -64,14 +62,14 @@ struct Counted {
 
 impl Counted {
     fn new(deps: &Deps, call: &ToolCall, stamp: Stamp) -> Self {
-        deps.metrics.work.tool_calls_running.inc();
+        deps.kernel.metrics().work.tool_calls_running.inc();
         Self {
-            metrics: deps.metrics.clone(),
-            clock: deps.ports.clock.clone(),
+            metrics: deps.kernel.metrics().clone(),
+            clock: deps.kernel.ports().clock.clone(),
             tool: if deps.catalog.has(&call.name) { call.name.as_str().into() } else { "unknown".into() },
             turn: stamp.turn,
             step: Step::tool(stamp.attempt, stamp.round, &call.id),
-            begun: deps.ports.clock.mono(),
+            begun: deps.kernel.ports().clock.mono(),
             end: ToolEnd::Cancelled,
         }
     }
@@ -132,7 +130,7 @@ async fn outcome(
         stamp,
         arguments,
         cancel: unwanted.clone(),
-        ports: deps.ports.clone(),
+        ports: deps.kernel.ports().clone(),
         owned: owned.clone(),
         crash: crash.clone(),
     };
@@ -151,7 +149,7 @@ async fn outcome(
     };
     let outcome = match caught(work).await {
         Ok(outcome) => outcome,
-        Err(panic) => panicked(deps, &call.name, key, stamp, crash.get().unwrap_or(&panic)),
+        Err(panic) => panicked(deps, &call.name, key, stamp, crash.get().cloned().unwrap_or_else(|| Arc::new(panic))),
     };
     unwanted.cancel();
     owned.close();
@@ -161,16 +159,18 @@ async fn outcome(
     outcome
 }
 
-fn panicked(deps: &Deps, name: &str, key: SessionKey, stamp: Stamp, panic: &Caught) -> Outcome {
+fn panicked(deps: &Deps, name: &str, key: SessionKey, stamp: Stamp, panic: Arc<Caught>) -> Outcome {
     let path = ActorPath(format!("{}/call/{name}", deps.path).into());
     let mut event = Event::new(EventName::Exited, path, Kind::ToolCall);
     event.session = Some(key);
     event.turn = Some(stamp.turn);
     event.attempt = Some(stamp.attempt);
     event.epoch = Some(stamp.epoch);
-    event.reason = Some("panicked".to_owned());
+    event.reason = Some(ExitReason::Panicked.word().to_owned());
     event.panic = Some(panic.panic());
     event.backtrace = Some(panic.hash());
-    deps.log.record(event);
+    event.verdict = Some("tool_error".to_owned());
+    deps.kernel.keep_crash(panic);
+    deps.kernel.log().record(event);
     Outcome::ended(ToolEnd::Panicked, format!("Error: {name} failed inside and gave no result."))
 }

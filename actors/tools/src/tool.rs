@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use std::time::Duration;
 
 use domain::chat::Content;
@@ -13,7 +12,7 @@ use futures::future::BoxFuture;
 use protocol::tools::ToolEnd;
 use protocol::turn::Stamp;
 use serde_json::{Map, Value};
-use supervision::panic::{Caught, catch};
+use supervision::panic::{Caught, catch, caught};
 use supervision::ports::{Ports, offload};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -63,7 +62,7 @@ pub struct Call {
     /// What the call started; the call counts as finished when all of it has ended.
     pub(crate) owned: TaskTracker,
     /// The first panic in what the call started.
-    pub(crate) crash: Arc<OnceLock<Caught>>,
+    pub(crate) crash: Arc<OnceLock<Arc<Caught>>>,
 }
 
 impl Call {
@@ -113,20 +112,10 @@ impl Call {
     }
 }
 
-/// Awaits `future`; a panic in it comes back as a value.
-pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Caught> {
-    let mut future = Box::pin(future);
-    std::future::poll_fn(move |ctx| match catch(|| future.as_mut().poll(ctx)) {
-        Ok(poll) => poll.map(Ok),
-        Err(panic) => Poll::Ready(Err(panic)),
-    })
-    .await
-}
-
 /// Panics on, in the task of the call, with what is known of the panic kept beside.
-fn raise(crash: &OnceLock<Caught>, panic: Caught) -> ! {
+fn raise(crash: &OnceLock<Arc<Caught>>, panic: Caught) -> ! {
     // A second panic of the same call says nothing new.
-    let _ = crash.set(panic);
+    let _ = crash.set(Arc::new(panic));
     resume_unwind(Box::new("a part of the call panicked"))
 }
 

@@ -95,6 +95,7 @@ pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body
 pub(super) async fn tree(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
     let mut tree = gateway.doors.sessions.tree();
     tree.children.insert(0, journal_node(gateway.doors.journal.status()));
+    tree.children.extend(gateway.doors.opened().nodes());
     match serde_json::to_string(&tree) {
         Ok(tree) => http::json(200, tree),
         Err(_) => error(500, "internal", "the tree cannot be printed"),

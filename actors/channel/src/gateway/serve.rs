@@ -19,6 +19,7 @@ use super::{GatewayConfig, admin, message};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
+use crate::open::OpenDoor;
 
 /// How long a client may take for the head of a request, and may keep an idle connection.
 const HEAD_MAX: Duration = Duration::from_secs(10);
@@ -38,9 +39,10 @@ pub(super) struct Gateway {
 
 /// Serves until `shutdown`, then until the running answers are given, at most [`GatewayConfig::drain`] longer.
 pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, shutdown: CancellationToken) {
-    let limits = Limits { connections: config.connections_max, head: HEAD_MAX, drain: config.drain };
+    let limits = Limits { head: HEAD_MAX, drain: config.drain };
+    let door = OpenDoor::new(&doors, Door::Admin, config.connections_max);
     let page = Mutex::new(doors.metrics.page());
-    let (begun, counted) = (doors.ports.clock.mono(), doors.clone());
+    let begun = doors.ports.clock.mono();
     let gateway = Arc::new(Gateway { doors, config, stopping: shutdown.clone(), begun, page });
     let admin = Router::new()
         .route("/status", get(admin::status))
@@ -65,7 +67,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .fallback(async || admin::error(404, "not_found", "there is nothing here"))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(gateway);
-    http::serve(listener, app, limits, shutdown, (counted, Door::Admin)).await;
+    http::serve(listener, app, limits, shutdown, door).await;
 }
 
 /// Lets in who has the token and means this machine.

@@ -17,6 +17,7 @@ use super::{ApiConfig, chat};
 use crate::auth::{bearer, host_is_local, origin_is_allowed};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits, json};
+use crate::open::OpenDoor;
 use crate::outcome::Refusal;
 
 /// How long a client may take for the head of a request, and may keep an idle connection.
@@ -32,8 +33,8 @@ struct Api {
 
 /// Serves until `shutdown`, then until the running answers are given, at most [`ApiConfig::drain`] longer.
 pub async fn serve(listener: TcpListener, doors: Doors, config: ApiConfig, shutdown: CancellationToken) {
-    let limits = Limits { connections: config.connections_max, head: HEAD_MAX, drain: config.drain };
-    let counted = doors.clone();
+    let limits = Limits { head: HEAD_MAX, drain: config.drain };
+    let door = OpenDoor::new(&doors, Door::Api, config.connections_max);
     // A listener whose address is unknown is taken for one that only this machine reaches, which is the stricter rule.
     let local = listener.local_addr().map_or(true, |address| address.ip().is_loopback());
     let api = Arc::new(Api { doors, config, local, stopping: shutdown.clone() });
@@ -46,7 +47,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: ApiConfig, shutd
         })
         .fallback(async || ApiError::request(404, "not_found", "there is nothing here").response())
         .with_state(api);
-    http::serve(listener, app, limits, shutdown, (counted, Door::Api)).await;
+    http::serve(listener, app, limits, shutdown, door).await;
 }
 
 impl Api {

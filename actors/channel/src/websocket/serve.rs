@@ -25,6 +25,7 @@ use crate::auth::{bearer, origin_is_allowed};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits, Place, json, retry_after_seconds};
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Outlet};
+use crate::open::{OpenDoor, guard};
 
 /// Longest client id; the rest is cut off.
 const CLIENT_ID_CHARS_MAX: usize = 128;
@@ -52,8 +53,9 @@ struct Listening {
 pub async fn serve(listener: TcpListener, doors: Doors, config: WebsocketConfig, shutdown: CancellationToken) {
     let cut = CancellationToken::new();
     let connections = TaskTracker::new();
-    let limits = Limits { connections: config.connections_max, head: HEAD_MAX, drain: config.drain };
-    let (drain, counted) = (config.drain, doors.clone());
+    let limits = Limits { head: HEAD_MAX, drain: config.drain };
+    let open = OpenDoor::new(&doors, Door::WebSocket, config.connections_max);
+    let drain = config.drain;
     let door = Arc::new(Listening {
         tokens: Tokens::default(),
         connections: connections.clone(),
@@ -67,7 +69,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: WebsocketConfig,
         app = app.route(&path_of(&issue.path), get(issue_token));
     }
     let app = app.fallback(async || refusal(404, "not_found", "there is nothing here")).with_state(door);
-    http::serve(listener, app, limits, shutdown, (counted, Door::WebSocket)).await;
+    http::serve(listener, app, limits, shutdown, open).await;
     connections.close();
     if tokio::time::timeout(drain, connections.wait()).await.is_err() {
         cut.cancel();
@@ -112,7 +114,8 @@ async fn handshake(
         .write_buffer_size(SOCKET_BUFFER_BYTES)
         .on_upgrade(move |socket| {
             let connections = door.connections.clone();
-            connections.track_future(converse(door, client_id, socket, place))
+            let doors = door.doors.clone();
+            connections.track_future(guard(doors, Door::WebSocket, converse(door, client_id, socket, place)))
         })
 }
 

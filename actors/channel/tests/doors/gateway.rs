@@ -11,7 +11,9 @@ use channel::doors::PhaseWord;
 use channel::gateway::{GatewayConfig, LogReader, SessionSummary, TranscriptReader, serve};
 use domain::ids::SessionKey;
 use protocol::journal::{BusyReason, Enqueued};
+use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use serde_json::{Value, json};
+use testkit::deadline::with_deadline;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Reply, get, post, receive, send};
@@ -163,4 +165,39 @@ async fn a_message_is_followed_to_its_end() {
     world.refuse(Enqueued::Busy { retry_after_ms: 10, why: BusyReason::Process });
     let reply = post(address, path, TOKEN, br#"{"content":"hi"}"#).await;
     assert_eq!((reply.status, &reply.json()["error"]["retry_after_ms"]), (503, &10.into()));
+}
+
+#[tokio::test]
+async fn open_doors_stand_in_the_tree_and_their_lives_in_the_log() {
+    let (world, address, _) = open().await;
+    let tree = admin(address, "tree").await.json();
+    let children = tree["children"].as_array().unwrap();
+    let door = children.iter().find(|node| node["path"] == "/channels/gateway").unwrap();
+    assert_eq!((&door["kind"], &door["state"]), (&"channel".into(), &"serving".into()));
+    assert!(door["connections"].as_u64() >= Some(1), "this very request: {door}");
+    let started = world.log.named(EventName::Started).remove(0);
+    assert_eq!((&*started.path.0, started.kind), ("/channels/gateway", Kind::Channel));
+    world.shutdown.cancel();
+    let exited = with_deadline("end of the door", async {
+        loop {
+            if let Some(exited) = world.log.named(EventName::Exited).pop() {
+                break exited;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!((exited.reason.as_deref(), exited.cause), (Some("shutdown"), Some(started.id)));
+}
+
+#[tokio::test]
+async fn a_refusal_for_a_full_disk_names_the_event_that_tells_of_it() {
+    let (world, address, _) = open().await;
+    let read_only =
+        world.log.record(Event::new(EventName::JournalReadOnly, ActorPath("/journal".into()), Kind::Journal));
+    world.refuse(Enqueued::Busy { retry_after_ms: 10, why: BusyReason::Disk });
+    let path = "/admin/v1/sessions/cli%3Adirect/messages";
+    assert_eq!(post(address, path, TOKEN, br#"{"content":"hi"}"#).await.status, 503);
+    let refused = world.log.named(EventName::Refused).remove(0);
+    assert_eq!((refused.reason.as_deref(), refused.cause), (Some("disk"), Some(read_only)));
 }

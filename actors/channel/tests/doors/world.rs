@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 /// What the doors did, and what they are answered.
 pub struct World {
     pub hub: Arc<Hub>,
+    pub log: Arc<supervision::log::MemoryLog>,
     pub phase: Arc<Phase>,
     pub doors: Doors,
     pub backend: Arc<Backend>,
@@ -76,19 +77,22 @@ impl World {
             ids: Arc::new(SeededIds::new(1)),
             offload: Arc::new(InlineOffload),
         };
+        let (metrics, log) = (Metrics::default(), supervision::log::MemoryLog::new());
         let doors = Doors::new(DoorsParts {
             journal: backend.clone(),
             sessions: backend.clone(),
             hub: hub.clone(),
+            kernel: supervision::Kernel::new(ports.clone(), log.clone(), metrics.clone()),
             ports,
-            metrics: Metrics::default(),
-            log: Arc::new(supervision::log::MemoryLog::default()),
+            metrics,
+            log: log.clone(),
             phase: phase.clone(),
             frame_bytes_in_flight: 64 << 20,
             show: Arc::new(|| ()),
         });
         Arc::new(Self {
             hub,
+            log,
             phase,
             doors,
             backend,

@@ -63,7 +63,9 @@ fn a_full_disk_refuses_messages_keeps_commits_and_heals() {
     assert_eq!(waiting.try_recv().unwrap(), CommitOutcome::Done);
     assert!(machine.status().writable);
     assert_eq!(machine.events.named(EventName::JournalReadOnly).len(), 1);
-    assert_eq!(machine.events.named(EventName::JournalWritable).len(), 1);
+    let writable = machine.events.named(EventName::JournalWritable);
+    assert_eq!(writable.len(), 1);
+    assert_eq!(writable[0].cause.as_ref(), Some(&machine.events.named(EventName::JournalReadOnly)[0].id));
     assert!(matches!(machine.enqueue(message("a", 2, "m2", b"x")), Enqueued::Accepted { .. }));
     assert_eq!(machine.kill().load(&key("a")).next_commit, number + 1);
 }

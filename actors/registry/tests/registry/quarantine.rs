@@ -35,6 +35,8 @@ fn a_session_that_gives_up_waits_and_keeps_its_messages() {
         assert_eq!(*stage.journal.unquarantined.lock().unwrap(), [key(1)]);
         let released = stage.log.named(EventName::Released).remove(0);
         assert_eq!(released.cause.as_deref(), Some(&*quarantined.id));
+        let started = stage.log.named(EventName::Started).pop().unwrap();
+        assert_eq!(started.cause, Some(released.id), "and that led to its start");
     });
 }
 

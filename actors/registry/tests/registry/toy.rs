@@ -43,6 +43,7 @@ impl SessionFactory for Toys {
     fn start(&self, start: SessionStart) -> Address {
         let mut child = Child::new(start.path.0.clone(), Kind::Session);
         child.session = Some(start.key);
+        child.lease = Some(start.lease.clone());
         child.crash = start.crash.clone();
         child.on_down = Some(start.on_down);
         let (journal, watched) = (Arc::clone(&self.journal), Arc::clone(&self.watched));

@@ -78,7 +78,10 @@ impl Session {
             self.shared.journal.release(self.lease.key().clone(), live.ledger.epoch);
         }
         if reason == ExitReason::Passivated {
-            self.shared.log.record(self.event(EventName::Passivated, None));
+            let mut event = self.event(EventName::Passivated, None);
+            event.reason = Some("idle".to_owned());
+            event.cause = self.crash.last_event();
+            self.crash.because_of(self.shared.log.record(event));
         }
         self.crash.exit_reason(reason);
         self.state = Life::Gone;

@@ -53,14 +53,6 @@ impl Before {
             Self::Reloaded => false,
         }
     }
-
-    /// The event that led here.
-    fn event(self) -> Option<String> {
-        match self {
-            Self::Crashed(logged) => Some(logged.event),
-            Self::Unknown | Self::Reloaded => None,
-        }
-    }
 }
 
 // === impl Session ===
@@ -158,7 +150,7 @@ impl Session {
         }));
         let mut event = self.event(EventName::Activated, None);
         event.inbox = Some(inbox as u64);
-        event.cause = before.event();
+        event.cause = self.crash.last_event();
         let id = self.shared.log.record(event);
         self.report_found(standing.found, Some(id));
         if has_lines && complete {

@@ -2,7 +2,7 @@
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::chat::{Content, ToolCall, ToolResult};
-use domain::ids::{EntryId, TurnId};
+use domain::ids::{EntryId, MessageId};
 use protocol::journal::{CommitOutcome, LeftBy, LogPosition};
 use protocol::metrics::{ByKind, ByResult};
 use protocol::supervision::{EventName, ExitReason};
@@ -30,6 +30,9 @@ impl Session {
                 Effect::ReadBody(at) => self.read_body(at, ctx),
                 Effect::Began(turn, attempt) => {
                     self.crash.set_turn(turn, attempt);
+                    if let Some(message) = self.message_id() {
+                        self.crash.set_message(message);
+                    }
                     if let Life::Live(live) = &mut self.state {
                         let session = live.ledger.session;
                         live.work = Some(Box::new(Work::new(turn, attempt, session, &self.shared)));
@@ -53,7 +56,11 @@ impl Session {
                     };
                     event.reason = Some(reason.to_owned());
                     event.attempt = Some(attempt);
-                    event.cause = self.crash.last_crash().map(|crash| crash.event);
+                    event.message_id = self.message_id();
+                    event.cause = match left_by {
+                        LeftBy::Crash => self.crash.last_crash().map(|crash| crash.event),
+                        LeftBy::Death | LeftBy::Interrupted => self.shared.log.latest(EventName::ProcessStarted),
+                    };
                     self.shared.log.record(event);
                     self.span_of_cut(turn, attempt, left_by);
                 }
@@ -61,6 +68,7 @@ impl Session {
                     let mut event = self.event(EventName::TurnStuck, Some(turn));
                     event.attempt = Some(attempt);
                     event.reason = Some(format!("no progress for {} s", self.shared.config.stall.as_secs()));
+                    event.message_id = self.message_id();
                     self.shared.log.record(event);
                 }
                 Effect::Stale => self.stale(),
@@ -352,6 +360,7 @@ impl Session {
         metrics.turns.get_or_create(&ByResult { result: word(verdict.result) }).inc();
         self.shared.span_of_turn(&verdict, word(verdict.result));
         let Life::Live(live) = &mut self.state else { return };
+        let message = self.crash.message();
         if let Some(work) = live.work.as_mut().filter(|work| work.turn == verdict.turn) {
             work.result = Some(word(verdict.result));
             metrics.turn_seconds.observe(verdict.latency_ms as f64 / 1000.0);
@@ -363,16 +372,20 @@ impl Session {
         match verdict.result {
             TurnResult::DeadLettered => {
                 metrics.dead_letters.get_or_create(&ByKind { kind: "turn" }).inc();
-                self.dead_lettered(verdict.turn, verdict);
+                self.dead_lettered(verdict, message);
             }
             TurnResult::Done | TurnResult::Failed | TurnResult::Cancelled => {}
         }
     }
 
-    fn dead_lettered(&self, turn: TurnId, verdict: Verdict) {
-        let mut event = self.event(EventName::DeadLettered, Some(turn));
+    fn dead_lettered(&self, verdict: Verdict, message: Option<MessageId>) {
+        let mut event = self.event(EventName::DeadLettered, Some(verdict.turn));
         event.attempt = Some(verdict.attempt);
-        event.cause = self.crash.last_crash().map(|crash| crash.event);
+        event.message_id = message;
+        event.reason = verdict.reason.map(str::to_owned);
+        event.verdict = Some("its user is told".to_owned());
+        let crash = self.crash.last_crash().map(|crash| crash.event);
+        event.cause = crash.or_else(|| self.shared.log.latest(EventName::ProcessStarted));
         self.shared.log.record(event);
         self.crash.forgive();
     }

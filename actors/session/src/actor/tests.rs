@@ -213,7 +213,12 @@ fn a_message_that_crashes_three_times_is_given_up_and_the_queue_goes_on() {
         stage.complete(&call, answer("fine"));
         assert_eq!(stage.finished().await.1.text, "fine");
         let event = stage.logged(EventName::DeadLettered).await;
-        assert_eq!(event.turn, Some(turn(1)));
+        assert_eq!((event.turn, event.reason.as_deref()), (Some(turn(1)), Some("crashes")));
+        assert_eq!(event.cause, Some(stage.log.named(EventName::Restarted)[2].id.clone()));
+        assert!(event.message_id.is_some());
+        for crash in stage.log.named(EventName::Restarted) {
+            assert_eq!((crash.message_id, crash.inbox), (event.message_id.clone(), Some(1)), "one message waited");
+        }
         stage.filed(5).await;
         assert!(stage.file().contains(r#""turnEnd":"dead""#));
     });

@@ -336,7 +336,7 @@ impl Machine {
         for turn in pending.dropped {
             out.push(Effect::Emit(dropped(turn, &self.rules)));
             let result = TurnResult::Cancelled;
-            out.push(Effect::Ended(Verdict { turn, attempt: Attempt::FIRST, result, latency_ms: 0 }));
+            out.push(Effect::Ended(Verdict { turn, attempt: Attempt::FIRST, result, reason: None, latency_ms: 0 }));
         }
         if pending.starts
             && let Some(turn) = &mut self.turn
@@ -379,10 +379,10 @@ impl Machine {
     fn finish(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(mut turn) = self.turn.take() else { return };
         let Some(ending) = turn.ending.take() else { return };
-        let result = ending.result;
+        let (result, reason) = (ending.result, ending.reason);
         let (latency_ms, shown) = turn.finished(*ending, now);
         out.push(Effect::Emit(shown));
-        out.push(Effect::Ended(Verdict { turn: turn.id(), attempt: turn.attempt, result, latency_ms }));
+        out.push(Effect::Ended(Verdict { turn: turn.id(), attempt: turn.attempt, result, reason, latency_ms }));
         self.inbox.end_running();
         if turn.body.ephemeral {
             self.closed = true;

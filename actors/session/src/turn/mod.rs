@@ -233,6 +233,8 @@ pub struct Verdict {
     pub attempt: Attempt,
     /// Result.
     pub result: protocol::turn::TurnResult,
+    /// Why, for a dead letter.
+    pub reason: Option<&'static str>,
     /// From accepted to finished.
     pub latency_ms: u64,
 }

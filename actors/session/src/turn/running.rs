@@ -70,6 +70,8 @@ pub(super) enum Why {
 #[derive(Debug)]
 pub(super) struct Ending {
     pub result: TurnResult,
+    /// Why, for a dead letter.
+    pub reason: Option<&'static str>,
     pub text: String,
     pub model: Arc<str>,
 }
@@ -124,7 +126,12 @@ impl Running {
 
     /// The end with the model's answer.
     pub fn answer(&mut self, message: Box<AssistantMessage>) -> Batch {
-        let ending = Ending { result: TurnResult::Done, text: message.text.clone(), model: Arc::clone(&message.model) };
+        let ending = Ending {
+            result: TurnResult::Done,
+            reason: None,
+            text: message.text.clone(),
+            model: Arc::clone(&message.model),
+        };
         let mut batch = self.batch();
         if planted(Bug::DoubleReply) && self.attempt > Attempt::FIRST {
             batch.records.push(Record::Assistant(message.clone(), None));
@@ -137,16 +144,17 @@ impl Running {
     pub fn failure(&mut self, text: String, rules: &Rules) -> Batch {
         let message = notice(StopReason::Error, std::mem::take(&mut self.partial), Some(text.clone()), rules);
         let mut batch = self.closing_batch();
-        let ending = Ending { result: TurnResult::Failed, text, model: Arc::clone(&message.model) };
+        let ending = Ending { result: TurnResult::Failed, reason: None, text, model: Arc::clone(&message.model) };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Failed)));
         self.end(batch, TurnEnd::Done, ending)
     }
 
     /// The end as a dead letter.
-    pub fn dead_letter(&mut self, reason: &str, text: String, rules: &Rules) -> Batch {
+    pub fn dead_letter(&mut self, reason: &'static str, text: String, rules: &Rules) -> Batch {
         let message = notice(StopReason::Error, String::new(), Some(text.clone()), rules);
         let mut batch = self.closing_batch();
-        let ending = Ending { result: TurnResult::DeadLettered, text, model: Arc::clone(&message.model) };
+        let ending =
+            Ending { result: TurnResult::DeadLettered, reason: Some(reason), text, model: Arc::clone(&message.model) };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Dead)));
         self.end(batch, TurnEnd::Dead { reason: reason.into() }, ending)
     }
@@ -157,7 +165,7 @@ impl Running {
         let message = notice(StopReason::Aborted, partial, Some(CANCELLED_NOTICE.to_owned()), rules);
         let mut batch = self.closing_batch();
         let model = Arc::clone(&message.model);
-        let ending = Ending { result: TurnResult::Cancelled, text: CANCELLED_NOTICE.to_owned(), model };
+        let ending = Ending { result: TurnResult::Cancelled, reason: None, text: CANCELLED_NOTICE.to_owned(), model };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Cancelled)));
         self.end(batch, TurnEnd::Cancelled { why: "stopped".into() }, ending)
     }
@@ -166,7 +174,7 @@ impl Running {
     pub fn finished(&mut self, ending: Ending, now: Now) -> (u64, Shown) {
         let accepted_ms = self.accepted.as_ref().map_or(now.wall_ms, |accepted| accepted.accepted_ms);
         let latency_ms = now.wall_ms.saturating_sub(accepted_ms);
-        let Ending { result, text, model } = ending;
+        let Ending { result, text, model, .. } = ending;
         let finished = Finished { result, text, model, usage: self.usage, latency_ms };
         (latency_ms, self.show(TurnProgress::Finished(Arc::new(finished))))
     }

@@ -3,10 +3,12 @@ use std::sync::Condvar;
 
 use domain::ids::SessionKey;
 
+use super::writer::Batch;
 use super::*;
 use crate::log_read::{Events, Filter, Follow, glob_matches};
 use crate::memory::{PowerCutDisk, TestClock, memory_ports};
 use crate::ports::Stat;
+use crate::ports::{Disk, DiskFile, Open};
 
 fn event(n: u32) -> Event {
     let mut event =
@@ -16,7 +18,7 @@ fn event(n: u32) -> Event {
 }
 
 fn options(file_bytes: u64, files: u32) -> LogOptions {
-    LogOptions { dir: "/logs".into(), file_bytes, files }
+    LogOptions { file_bytes, files, ..LogOptions::new("/logs".into()) }
 }
 
 fn read(disk: &Arc<PowerCutDisk>, filter: &Filter) -> Vec<Event> {
@@ -183,6 +185,25 @@ fn what_does_not_fit_the_queue_is_counted_in_the_log() {
     assert_eq!(events.len() - 1 + count, sent + 1);
 }
 
+#[test]
+fn what_was_lost_is_told_at_the_close_at_the_latest() {
+    let (disk, gate) = (PowerCutDisk::new(), Arc::new((Mutex::new(false), Condvar::new())));
+    let mut ports = memory_ports(disk.clone(), TestClock::new(), 1);
+    ports.disk = Arc::new(Stuck { disk: disk.clone(), gate: Arc::clone(&gate) });
+    let log = LogWriter::start(options(1 << 30, 2), &ports).unwrap();
+    let sent = QUEUED_EVENTS_MAX * 2;
+    for _ in 0..sent {
+        log.record(event(0));
+    }
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    log.close();
+    let events = read(&disk, &Filter::default());
+    let last = events.last().unwrap();
+    assert_eq!(last.event, EventName::EventsLost);
+    assert_eq!(last.lost, format!("{} events", sent - (events.len() - 1)));
+}
+
 fn lost_counts(events: &[Event]) -> Vec<&str> {
     events.iter().filter(|event| event.event == EventName::EventsLost).map(|event| &*event.lost).collect()
 }
@@ -272,6 +293,8 @@ fn of_a_write_that_breaks_off_the_whole_lines_stay() {
         let mut file = LogFile {
             options: options(1 << 20, 2),
             disk: disk.clone(),
+            clock: TestClock::new(),
+            aged: std::time::Duration::ZERO,
             file: Box::new(Short(inner, Arc::clone(&space))),
             length: 0,
             torn: false,
@@ -302,4 +325,66 @@ fn globs_match_paths() {
     for (glob, text, expect) in table {
         assert_eq!(glob_matches(glob, text), expect, "{glob} {text}");
     }
+}
+
+#[test]
+fn files_above_the_number_or_the_age_that_is_kept_are_removed() {
+    let (disk, clock) = (PowerCutDisk::new(), TestClock::new());
+    let ports = memory_ports(disk.clone(), clock.clone(), 1);
+    let day = std::time::Duration::from_secs(24 * 60 * 60);
+    let write = |files: u32, count: u32| {
+        let log = LogWriter::start(LogOptions { age: 3 * day, ..options(2_000, files) }, &ports).unwrap();
+        for n in 0..count {
+            log.record(event(n));
+            log.flush();
+        }
+        log.close();
+        disk.list(Path::new("/logs")).unwrap().len()
+    };
+    assert_eq!(write(6, 100), 6);
+    assert_eq!(write(4, 0), 4, "fewer are configured now");
+    clock.advance(2 * day);
+    assert_eq!(write(4, 6), 4);
+    let old = |disk: &Arc<PowerCutDisk>| {
+        read(disk, &Filter::default()).iter().filter(|event| event.ts < "2026-01-02".to_owned()).count()
+    };
+    assert!(old(&disk) > 0);
+    clock.advance(day + day / 2);
+    let log = LogWriter::start(LogOptions { age: 3 * day, ..options(2_000, 4) }, &ports).unwrap();
+    let left = read(&disk, &Filter::default());
+    assert!(!left.is_empty() && left.len() < 12, "{} events are left", left.len());
+    // Only the file that also holds younger events is kept.
+    assert!(disk.list(Path::new("/logs")).unwrap().len() <= 2);
+    // The same while it runs: looked at once an hour.
+    clock.advance(3 * day);
+    for n in 0..8 {
+        log.record(event(n));
+        log.flush();
+    }
+    clock.advance(3 * day + day / 2);
+    log.record(event(8));
+    log.flush();
+    assert_eq!(disk.list(Path::new("/logs")).unwrap(), [Path::new("/logs/supervision.jsonl")]);
+}
+
+#[test]
+fn a_process_sees_how_the_one_before_it_ended_and_names_what_concerns_all() {
+    let ports = memory_ports(PowerCutDisk::new(), TestClock::new(), 1);
+    let log = LogWriter::start(options(2_000, 3), &ports).unwrap();
+    assert!(log.before().is_none());
+    assert_eq!(log.latest(EventName::ProcessStarted), None);
+    let process = |name| Event::new(name, ActorPath("/".into()), Kind::Process);
+    let started = log.record(process(EventName::ProcessStarted));
+    log.record(event(1));
+    assert_eq!(log.latest(EventName::ProcessStarted), Some(started));
+    assert_eq!(log.latest(EventName::Restarted), None, "only of those that concern the whole process");
+    // Enough for a rotation right before the last event.
+    for n in 0..20 {
+        log.record(event(n));
+    }
+    let last = log.record(process(EventName::ProcessStopped));
+    log.close();
+    let next = LogWriter::start(options(2_000, 3), &ports).unwrap();
+    let before = next.before().unwrap();
+    assert_eq!((before.event, before.id.clone()), (EventName::ProcessStopped, last));
 }

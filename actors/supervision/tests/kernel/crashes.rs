@@ -1,14 +1,17 @@
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use domain::ids::{Attempt, Epoch, TurnId};
+use domain::ids::{Attempt, Epoch, MessageId, TurnId};
 use protocol::metrics::ByKindReason;
 use protocol::supervision::{EventName, ExitReason};
-use supervision::ports::Disk;
+use supervision::crash_file::CRASH_FILES_MAX;
+use supervision::panic::Caught;
+use supervision::ports::{Disk, Open};
 use testkit::deadline::run_paused;
 use uuid::Uuid;
 
-use crate::child::{Do, Said, Stage};
+use crate::child::{Do, Said, Stage, kernel};
 
 #[test]
 fn a_crash_keeps_mailbox_and_address() {
@@ -110,4 +113,48 @@ fn forgiven_crashes_do_not_add_up() {
         assert_eq!(stage.log.named(EventName::Restarted).len(), 15);
         assert!(stage.log.named(EventName::GaveUp).is_empty());
     });
+}
+
+#[test]
+fn every_event_names_the_one_that_led_to_it() {
+    run_paused("causes", async {
+        let mut stage = Stage::new();
+        stage.cell.set_message(MessageId::new("m-1").unwrap());
+        for _ in 0..5 {
+            stage.tell(Do::Boom);
+        }
+        stage.until(Said::Dropped).await;
+        let events = stage.log.events();
+        let names: Vec<EventName> = events.iter().map(|event| event.event).collect();
+        let restarted = EventName::Restarted;
+        let expect =
+            [EventName::Started, restarted, restarted, restarted, restarted, EventName::GaveUp, EventName::Exited];
+        assert_eq!(names, expect);
+        assert_eq!(events[0].cause, None);
+        for pair in events.windows(2) {
+            assert_eq!(pair[1].cause.as_ref(), Some(&pair[0].id));
+        }
+        assert_eq!(events[1].message_id, MessageId::new("m-1").ok(), "of the message at which it crashed");
+        assert_eq!(events[2].message_id, None, "and of that one only");
+    });
+}
+
+#[test]
+fn the_number_of_crash_files_is_bounded_over_all_processes() {
+    let (kernel, _, disk) = kernel();
+    let dir = Path::new("/logs/crash");
+    disk.create_dir_all(dir).unwrap();
+    for n in 0..CRASH_FILES_MAX + 10 {
+        disk.open(&dir.join(format!("{n:016x}.txt")), Open::Create).unwrap().write_at(b"of before", 0).unwrap();
+    }
+    kernel.keep_crashes_in(dir.into());
+    let caught = |full: &str| Caught { full: full.to_owned(), at: "a.rs:1:1".to_owned(), backtrace: None };
+    kernel.keep_crash(Arc::new(caught("one")));
+    kernel.keep_crash(Arc::new(caught("one")));
+    kernel.keep_crash(Arc::new(caught(&"long ".repeat(1_000_000))));
+    let files = disk.list(dir).unwrap();
+    assert_eq!(files.len(), CRASH_FILES_MAX);
+    assert!(files.contains(&dir.join(format!("{}.txt", caught("one").hash()))), "the newest stay");
+    assert!(!files.contains(&dir.join(format!("{:016x}.txt", 0))), "the oldest go");
+    assert!(files.iter().all(|file| disk.stat(file).unwrap().length < 1 << 20));
 }

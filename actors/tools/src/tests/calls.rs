@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use protocol::supervision::{EventName, Kind};
 use protocol::tools::ToolEnd;
 use serde_json::{Map, Value, json};
-use testkit::deadline::{run, run_paused};
+use testkit::deadline::{run, run_paused, with_deadline};
 use testkit::workspace::TempWorkspace;
 
 use super::{Bench, config, spec, texts};
@@ -110,6 +110,18 @@ fn a_panic_anywhere_is_an_error_result_and_an_event() {
         assert_eq!(events[0].kind, Kind::ToolCall);
         assert_eq!(&*events[0].path.0, "/tools/0/call/at_once");
         assert_eq!(events[0].session.as_ref().map(|key| key.as_str()), Some("cli:direct"));
+        let file = bench.home.path(&format!("logs/crash/{}.txt", events[0].backtrace.as_ref().unwrap()));
+        let text = with_deadline("crash file", async {
+            loop {
+                match std::fs::read_to_string(&file) {
+                    // Its text is written at once.
+                    Ok(text) if !text.is_empty() => break text,
+                    Ok(_) | Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        })
+        .await;
+        assert!(text.starts_with("boom at once\nat "), "{text}");
     });
 }
 

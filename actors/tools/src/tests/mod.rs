@@ -70,11 +70,12 @@ impl Bench {
     fn over(home: TempWorkspace, catalog: Arc<Catalog>) -> Self {
         let ports = real_ports(2).unwrap();
         let log = MemoryLog::new();
-        let kernel = Kernel::new(ports.clone(), log.clone(), Metrics::default());
+        let kernel = Kernel::new(ports, log.clone(), Metrics::default());
+        kernel.keep_crashes_in(home.path("logs/crash"));
         let path = ActorPath("/tools/0".into());
         let make = {
-            let log = log.clone();
-            move |_: &mut _| Tools::new(catalog, ports, log, Metrics::default(), path)
+            let kernel = kernel.clone();
+            move |_: &mut _| Tools::new(catalog, kernel, path)
         };
         let actor = kernel.spawn(Child::new("/tools/0", Kind::Tools), &LocalPlacement::new(), 0, make);
         Self { home, log, actor, answers: Probe::new(), cancel: CancellationToken::new() }

@@ -347,6 +347,7 @@ impl Stage {
         let mut child = Child::new(Arc::clone(&path.0), Kind::Session);
         let (slots, incarnation) = (self.slots.clone(), lease.incarnation());
         child.session = Some(key());
+        child.lease = Some(lease.clone());
         child.on_down = Some(Box::new(move |down| {
             if !down.restarts {
                 slots.remove(&key(), incarnation);
