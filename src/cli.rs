@@ -66,13 +66,22 @@ pub enum Command {
     Sessions(Sessions),
     /// Read the supervision log: what died, why, what was lost and what runs again
     #[command(
-        after_help = "Examples:\n  greenroom logs --follow\n  greenroom logs --session api:7 --event restarted\n  \
-        greenroom logs --path '/registry/*/session/telegram:*' --json"
+        after_help = "Examples:\n  greenroom logs --follow\n  greenroom logs --session api:7 --event restarted --since 2h\n  \
+        greenroom logs --path '/registry/*/session/telegram:*' --json\n  greenroom logs --why api:7"
     )]
     Logs(LogsArgs),
     /// Show the live tree of actors of the running gateway
-    #[command(after_help = "Examples:\n  greenroom tree\n  greenroom tree --json")]
-    Tree(Output),
+    #[command(
+        after_help = "Examples:\n  greenroom tree\n  greenroom tree --path '/registry/*/session/api:*'\n  greenroom tree --json"
+    )]
+    Tree(TreeArgs),
+    /// Watch the running gateway: busiest actors, rates, depths, restarts, slowest turns
+    #[command(
+        after_help = "Examples:\n  greenroom top\n  greenroom top --once --sort inbox\n  greenroom top --json\n\n\
+        Keys: arrows or j k choose, Enter inspects, / filters, o orders, s stops the chosen turn, q quits.\n\
+        Without a terminal one snapshot is printed."
+    )]
+    Top(TopArgs),
     /// Show turns that were given up
     #[command(subcommand, after_help = "Examples:\n  greenroom deadletters list\n  greenroom deadletters list --json")]
     Deadletters(Deadletters),
@@ -162,30 +171,83 @@ pub enum Journal {
     Check(Output),
 }
 
+/// Arguments of `tree`.
+#[derive(Debug, Args)]
+pub struct TreeArgs {
+    /// Only actors whose path matches this glob (`*` and `?`), with those above them
+    #[arg(long, value_name = "GLOB")]
+    pub path: Option<String>,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Only actors whose path matches this glob (`*` and `?`), or has this text in it
+    #[arg(long, value_name = "GLOB")]
+    pub path: Option<String>,
+    /// What comes first
+    #[arg(long, value_enum, default_value_t = Sort::Running)]
+    pub sort: Sort,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub interval: f64,
+    /// Print one snapshot and end
+    #[arg(long)]
+    pub once: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// By what `top` orders, the largest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    /// How long the running turn has been running
+    Running,
+    /// Waiting turns
+    Inbox,
+    /// Messages in the mailbox
+    Mailbox,
+    /// Restarts
+    Restarts,
+}
+
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
 pub struct LogsArgs {
     /// Only actors whose path matches this glob (`*` and `?`)
     #[arg(long, value_name = "GLOB")]
     pub path: Option<String>,
-    /// Only this event, for example `restarted`
-    #[arg(long, value_name = "NAME")]
-    pub event: Option<String>,
+    /// Only actors of this kind, for example `session`; may be repeated
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<String>,
+    /// Only this event, for example `restarted`; may be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub event: Vec<String>,
     /// Only this session
     #[arg(long, value_name = "KEY")]
     pub session: Option<String>,
     /// Only this turn
     #[arg(long, value_name = "ID")]
     pub turn: Option<String>,
-    /// Only events at or after this time: 2026-11-29 or 2026-11-29T20:53:00Z
+    /// Only events at or after this time: 2h (ago), 2026-11-29 or 2026-11-29T20:53:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
     /// Only events before this time
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
+    /// Only the last N of those that are there
+    #[arg(long, value_name = "N")]
+    pub tail: Option<usize>,
     /// Go on printing as events come
     #[arg(short, long)]
     pub follow: bool,
+    /// Tell in plain words what happened to a session or turn, what was lost and what runs again
+    #[arg(long, value_name = "KEY|TURN", conflicts_with_all = ["path", "kind", "event", "session", "turn", "since", "until", "tail", "follow"])]
+    pub why: Option<String>,
     /// How to print.
     #[command(flatten)]
     pub output: Output,

@@ -179,7 +179,7 @@ pub fn gateway(
     config: &Config,
     token: &str,
     transcripts: Arc<dyn channel::gateway::TranscriptReader>,
-    log_reader: Arc<dyn channel::gateway::LogReader>,
+    logs: std::path::PathBuf,
     stop: tokio_util::sync::CancellationToken,
 ) -> GatewayConfig {
     GatewayConfig {
@@ -189,7 +189,7 @@ pub fn gateway(
         connections_max: Shares::in_force().gateway,
         drain: Duration::from_secs(config.runtime.drain_seconds),
         transcripts,
-        log_reader,
+        logs,
         stop,
     }
 }

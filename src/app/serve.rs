@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::beacon::Beacon;
-use super::readers::{LogFiles, TranscriptFiles};
+use super::readers::TranscriptFiles;
 use super::{App, parts};
 use crate::exit::{Exit, ExitCode};
 
@@ -100,7 +100,7 @@ impl App {
             },
         });
         let transcripts = Arc::new(TranscriptFiles(self.transcripts.clone()));
-        let logs = Arc::new(LogFiles { disk: self.ports.disk.clone(), dir: self.loaded.paths.logs.clone() });
+        let logs = self.loaded.paths.logs.clone();
         let gateway_config = parts::gateway(config, token, transcripts, logs, drain.clone());
         let mut serving = vec![
             tokio::spawn(channel::gateway::serve(gateway, doors.clone(), gateway_config, shutdown.clone())),

@@ -54,6 +54,12 @@ impl Admin {
         checked(self.request(Method::GET, path).send().await).await
     }
 
+    /// `GET path`, as all lines of a stream that ends.
+    pub async fn lines(&self, path: &str) -> anyhow::Result<Vec<String>> {
+        let text = self.stream(path).await?.text().await?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
     /// `POST path` with a JSON body; the answer may be a stream of lines.
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Response> {
         checked(self.request(Method::POST, path).json(body).send().await).await

@@ -11,6 +11,7 @@ pub mod logs;
 pub mod onboard;
 pub mod sessions;
 pub mod status;
+pub mod top;
 pub mod tree;
 
 use std::collections::BTreeMap;
@@ -32,8 +33,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Onboard => onboard::run(&place),
         Command::Status(output) => status::run(&load(&place)?, output).await,
         Command::Sessions(what) => sessions::run(load(&place)?, what).await,
-        Command::Logs(arguments) => logs::run(&load(&place)?, arguments).await,
-        Command::Tree(output) => tree::run(&load(&place)?, output).await,
+        Command::Logs(arguments) => logs::run(load(&place)?, arguments).await,
+        Command::Tree(arguments) => tree::run(&load(&place)?, arguments).await,
+        Command::Top(arguments) => top::run(&load(&place)?, arguments).await,
         Command::Deadletters(what) => deadletters::run(load(&place)?, what).await,
         Command::Doctor(output) => doctor::run(&place, output),
         Command::Config(Config::Check(output)) => doctor::check_config(&place, output),

@@ -2,15 +2,16 @@
 
 use protocol::supervision::TreeNode;
 
-use super::admin::Admin;
+use super::admin::{Admin, encode};
 use super::{print, print_json};
-use crate::cli::Output;
+use crate::cli::TreeArgs;
 use crate::config::Loaded;
 
 /// Prints the tree of the running gateway.
-pub async fn run(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
-    let tree = Admin::require(&loaded.paths).await?.get("tree").await?;
-    if output.json {
+pub async fn run(loaded: &Loaded, arguments: TreeArgs) -> anyhow::Result<()> {
+    let path = arguments.path.as_ref().map(|glob| format!("?path={}", encode(glob))).unwrap_or_default();
+    let tree = Admin::require(&loaded.paths).await?.get(&format!("tree{path}")).await?;
+    if arguments.output.json {
         return print_json(&tree);
     }
     let root: TreeNode = serde_json::from_value(tree)?;
@@ -36,6 +37,9 @@ fn describe(node: &TreeNode) -> String {
     let mut text = format!("{name}  {}", node.state);
     if let Some(turn) = node.turn {
         text.push_str(&format!(", turn {turn}"));
+    }
+    if let Some(connections) = node.connections {
+        text.push_str(&format!(", {connections} connections"));
     }
     for (word, count) in [("inbox", node.inbox), ("mailbox", node.mailbox), ("restarts", node.restarts)] {
         if count > 0 {

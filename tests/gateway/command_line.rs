@@ -57,6 +57,8 @@ fn exit_codes_tell_what_went_wrong() {
         (vec!["tree"], 6),
         (vec!["--config", "/nowhere/config.json", "status"], 3),
         (vec!["logs", "--event", "exploded"], 2),
+        (vec!["logs", "--why", ""], 2),
+        (vec!["top", "--once"], 6),
         (vec!["--help"], 0),
         (vec!["--version"], 0),
         (vec!["status"], 0),

@@ -12,6 +12,7 @@ mod model_over_http;
 mod operations;
 mod poison;
 mod power_cut;
+mod stories;
 mod support;
 mod tidy;
 #[cfg(feature = "otel")]

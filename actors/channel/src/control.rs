@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::doors::Doors;
 
 /// How long a live session may take to answer before the user is told that it does not.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// A control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,6 +43,17 @@ pub enum PhaseWord {
     Draining,
 }
 
+impl PhaseWord {
+    /// The word of `status`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Recovering => "recovering",
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 impl Phase {
     /// Moves on.
     pub fn set(&self, word: PhaseWord) {
@@ -82,6 +93,7 @@ struct Shared {
     frame_bytes: Arc<Semaphore>,
     refusals: [Refusals; 3],
     open: OpenDoors,
+    rejections: AtomicU64,
 }
 
 /// What [`Doors::new`] is made of.
@@ -155,7 +167,18 @@ impl Doors {
     /// Puts the parts together.
     pub fn new(parts: DoorsParts) -> Self {
         let frame_bytes = Arc::new(Semaphore::new(parts.frame_bytes_in_flight.min(Semaphore::MAX_PERMITS)));
-        Self(Arc::new(Shared { parts, frame_bytes, refusals: Default::default(), open: OpenDoors::default() }))
+        Self(Arc::new(Shared {
+            parts,
+            frame_bytes,
+            refusals: Default::default(),
+            open: OpenDoors::default(),
+            rejections: AtomicU64::new(0),
+        }))
+    }
+
+    /// Requests refused so far, at all doors.
+    pub(crate) fn rejections(&self) -> u64 {
+        self.0.rejections.load(Ordering::Relaxed)
     }
 
     /// The doors that are open.
@@ -289,6 +312,7 @@ impl Doors {
     /// Counts what a client got wrong.
     pub(crate) fn rejected(&self, door: Door, reason: &'static str) {
         tracing::info!(door = door.word(), reason, "request refused");
+        self.0.rejections.fetch_add(1, Ordering::Relaxed);
         self.metrics.refused.get_or_create(&ByDoorReason { door: door.word(), reason }).inc();
     }
 }

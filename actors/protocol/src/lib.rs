@@ -10,5 +10,6 @@ pub mod registry;
 pub mod session;
 pub mod supervision;
 pub mod tools;
+pub mod top;
 pub mod trace;
 pub mod turn;

@@ -4,13 +4,14 @@
 //! |---|---|---|
 //! | [`Sessions::tell`] | doors | – ; wakes the session when it sleeps |
 //! | [`Sessions::tell_live`] | doors | whether it is live; a sleeping one is left asleep |
-//! | [`Sessions::tree`], [`Sessions::live`] | doors | a snapshot |
+//! | [`Sessions::tree`], [`Sessions::top`], [`Sessions::live`] | doors | a snapshot |
 //! | [`Sessions::release`] | doors | ends a quarantine |
 
 use domain::ids::SessionKey;
 
 use crate::session::Mail;
 use crate::supervision::TreeNode;
+use crate::top::{SessionsTop, TopQuery};
 
 /// Finds, starts and reaches sessions. All calls return at once and may come from any thread.
 pub trait Sessions: Send + Sync + 'static {
@@ -22,6 +23,8 @@ pub trait Sessions: Send + Sync + 'static {
     fn live(&self) -> usize;
     /// The live supervision tree.
     fn tree(&self) -> TreeNode;
+    /// The busiest sessions; looks at every live one once.
+    fn top(&self, query: &TopQuery) -> SessionsTop;
     /// Ends a quarantine now; false when there is none.
     fn release(&self, key: &SessionKey) -> bool;
 }

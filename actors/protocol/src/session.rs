@@ -112,6 +112,19 @@ pub enum State {
     Saving,
 }
 
+impl State {
+    /// The word that tree, answers and metric labels use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Loading => "loading",
+            Self::Idle => "idle",
+            Self::Thinking => "thinking",
+            Self::RunningTools => "running_tools",
+            Self::Saving => "saving",
+        }
+    }
+}
+
 /// What a transcript says about a turn.
 #[derive(Debug, Clone)]
 pub enum TurnRecord {

@@ -25,6 +25,7 @@ mod recover;
 mod registry;
 mod shard;
 mod sweep;
+mod top;
 mod tree;
 
 pub use registry::{Deps, Registry, RegistryConfig, SessionFactory, SessionStart};

@@ -11,6 +11,7 @@ use protocol::metrics::{ByArbiter, ByKind, ByState, Metrics};
 use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Address, Mail};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
+use protocol::top::{SessionsTop, TopQuery};
 use supervision::planted::{Bug, planted};
 use supervision::spawn::OnDown;
 use supervision::{Child, CrashCell, Kernel, Lease, Placement, Slots, shard_of};
@@ -290,6 +291,10 @@ impl Sessions for Registry {
 
     fn tree(&self) -> TreeNode {
         self.snapshot()
+    }
+
+    fn top(&self, query: &TopQuery) -> SessionsTop {
+        self.busiest(query)
     }
 
     fn release(&self, key: &SessionKey) -> bool {

@@ -53,7 +53,7 @@ impl Registry {
             inbox: u64::from(slot.note.inbox),
             restarts: u64::from(restarts),
             since,
-            ..TreeNode::new(path, Kind::Session, state_word(slot.note.state))
+            ..TreeNode::new(path, Kind::Session, slot.note.state.word())
         }
     }
 }
@@ -64,14 +64,4 @@ fn held(index: usize, key: SessionKey, waiting: &Waiting) -> TreeNode {
         Waiting::Suspect => "suspect",
     };
     TreeNode { session: Some(key.clone()), ..TreeNode::new(ActorPath::session(index, &key), Kind::Session, state) }
-}
-
-fn state_word(state: State) -> &'static str {
-    match state {
-        State::Loading => "loading",
-        State::Idle => "idle",
-        State::Thinking => "thinking",
-        State::RunningTools => "running_tools",
-        State::Saving => "saving",
-    }
 }

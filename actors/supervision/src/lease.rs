@@ -37,6 +37,8 @@ struct Cell {
     alone: bool,
     depth: AtomicUsize,
     used_ms: AtomicU64,
+    /// When the running turn began.
+    turn_ms: AtomicU64,
     note: Mutex<Note>,
 }
 
@@ -64,13 +66,15 @@ impl Inner {
 
     fn view(&self, key: &SessionKey, slot: &Slot) -> SlotView {
         let cell = &slot.cell;
-        let idle_ms = self.now_ms().saturating_sub(cell.used_ms.load(Ordering::Relaxed));
+        let since = |ms: &AtomicU64| Duration::from_millis(self.now_ms().saturating_sub(ms.load(Ordering::Relaxed)));
+        let note = *cell.note();
         SlotView {
             key: key.clone(),
             incarnation: cell.incarnation,
             depth: cell.depth.load(Ordering::SeqCst),
-            idle: Duration::from_millis(idle_ms),
-            note: *cell.note(),
+            idle: since(&cell.used_ms),
+            running: note.turn.map(|_| since(&cell.turn_ms)),
+            note,
         }
     }
 
@@ -95,6 +99,8 @@ pub struct SlotView {
     pub depth: usize,
     /// How long nothing has happened.
     pub idle: Duration,
+    /// How long the running turn has been running here.
+    pub running: Option<Duration>,
     /// What it does.
     pub note: Note,
 }
@@ -145,6 +151,7 @@ impl Slots {
             alone,
             depth: AtomicUsize::new(0),
             used_ms: AtomicU64::new(self.0.now_ms()),
+            turn_ms: AtomicU64::new(0),
             note: Mutex::new(Note { state: State::Loading, turn: None, inbox: 0 }),
         });
         let lease = Lease { inner: Arc::clone(&self.0), key: key.clone(), cell: Arc::clone(&cell) };
@@ -219,8 +226,12 @@ impl Lease {
 
     /// Shows what the session does, and counts as use.
     pub fn note(&self, state: State, turn: Option<TurnId>, inbox: u32) {
-        *self.cell.note() = Note { state, turn, inbox };
-        self.cell.used_ms.store(self.inner.now_ms(), Ordering::Relaxed);
+        let now_ms = self.inner.now_ms();
+        let before = std::mem::replace(&mut *self.cell.note(), Note { state, turn, inbox });
+        if before.turn != turn {
+            self.cell.turn_ms.store(now_ms, Ordering::Relaxed);
+        }
+        self.cell.used_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// Mail under way, and turns that wait.

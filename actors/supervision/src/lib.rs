@@ -24,6 +24,7 @@ pub mod restart;
 pub mod spawn;
 mod supervise;
 mod tell;
+pub mod why;
 
 pub use crash::{CrashCell, LoggedCrash};
 pub use lease::{Lease, Slots};

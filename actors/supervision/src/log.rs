@@ -66,6 +66,12 @@ pub(crate) fn file_name(n: u32) -> String {
     if n == 0 { "supervision.jsonl".to_owned() } else { format!("supervision.{n}.jsonl") }
 }
 
+/// The number of a file of the log, from its name.
+pub(crate) fn file_number(name: &str) -> Option<u32> {
+    let middle = name.strip_prefix("supervision")?.strip_suffix(".jsonl")?;
+    if middle.is_empty() { Some(0) } else { middle.strip_prefix('.')?.parse().ok() }
+}
+
 struct Door {
     queue: SyncSender<Job>,
     number: u64,

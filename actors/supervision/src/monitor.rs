@@ -31,6 +31,8 @@ pub(crate) struct Monitors {
     sessions: DashMap<ActorPath, Vec<Watched>>,
     others: DashMap<ActorPath, Vec<Watched>>,
     births: AtomicU64,
+    /// Restarts of all actors since the process began.
+    restarts: AtomicU64,
 }
 
 impl Monitors {
@@ -45,6 +47,22 @@ impl Monitors {
             }
         }
         vitals
+    }
+
+    /// Counts a restart.
+    pub fn restarted(&self, vitals: &Vitals) {
+        vitals.restarts.fetch_add(1, Ordering::Relaxed);
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// Restarts of the sessions that live.
+    pub fn session_restarts(&self) -> u64 {
+        let restarts = |one: &Watched| u64::from(one.vitals.restarts.load(Ordering::Relaxed));
+        self.sessions.iter().map(|entry| entry.value().iter().map(restarts).sum::<u64>()).sum()
     }
 
     fn map(&self, kind: Kind) -> &DashMap<ActorPath, Vec<Watched>> {

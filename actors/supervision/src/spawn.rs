@@ -144,6 +144,16 @@ impl Kernel {
         self.0.monitors.vitals(path)
     }
 
+    /// Restarts of all actors since the process began.
+    pub fn restarts(&self) -> u64 {
+        self.0.monitors.restarts()
+    }
+
+    /// Restarts of the sessions that live.
+    pub fn session_restarts(&self) -> u64 {
+        self.0.monitors.session_restarts()
+    }
+
     /// Where events go.
     pub fn log(&self) -> &Arc<dyn SupervisionLog> {
         &self.0.log

@@ -16,7 +16,6 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -87,7 +86,7 @@ impl Watch {
             Verdict::Restart { backoff, .. } => {
                 let labels = ByKindReason { kind: self.child.kind.word(), reason: ExitReason::Panicked.word() };
                 self.kernel.metrics().restarts.get_or_create(&labels).inc();
-                self.vitals.restarts.fetch_add(1, Ordering::Relaxed);
+                self.kernel.monitors().restarted(&self.vitals);
                 let down = self.down(ExitReason::Panicked, Some(crash), true);
                 self.incarnation += 1;
                 self.call_owner(down.clone());

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -13,9 +12,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
 use domain::ids::SessionKey;
-use futures::stream;
-use protocol::journal::JournalStatus;
-use protocol::supervision::{ActorPath, Kind, TreeNode};
+use protocol::supervision::TreeNode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -30,12 +27,6 @@ use crate::http;
 /// Items of one page.
 const PAGE_MAX: usize = 1000;
 
-/// Lines of the log that are read at once.
-const LOG_LINES_MAX: usize = 1000;
-
-/// How often a followed log is looked at.
-const LOG_POLL: Duration = Duration::from_millis(250);
-
 /// An error, as all of them look.
 pub(super) fn error(status: u16, code: &str, message: &str) -> Response<Body> {
     http::json(status, json!({"error": {"code": code, "message": message}}).to_string())
@@ -45,7 +36,15 @@ fn ok(body: &Value) -> Response<Body> {
     http::json(200, body.to_string())
 }
 
-fn failed(what: &str, cause: &io::Error) -> Response<Body> {
+/// A value of ours as the answer.
+pub(super) fn json_of(body: &impl serde::Serialize) -> Response<Body> {
+    match serde_json::to_string(body) {
+        Ok(text) => http::json(200, text),
+        Err(_) => error(500, "internal", "the answer cannot be printed"),
+    }
+}
+
+pub(super) fn failed(what: &str, cause: &io::Error) -> Response<Body> {
     tracing::warn!(%cause, "{what} could not be read");
     error(500, "unreadable", &format!("{what} cannot be read: {cause}"))
 }
@@ -66,7 +65,7 @@ impl BadKey {
 }
 
 /// Runs something that reads files on the blocking pool.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     gateway: &Gateway,
     job: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -75,37 +74,16 @@ async fn blocking<T: Send + 'static>(
 
 pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
     let doors = &gateway.doors;
-    let phase = match doors.phase.get() {
-        PhaseWord::Recovering => "recovering",
-        PhaseWord::Serving => "serving",
-        PhaseWord::Draining => "draining",
-    };
     let up = doors.ports.clock.mono().saturating_sub(gateway.begun);
     ok(&json!({
         "version": gateway.config.version,
-        "phase": phase,
+        "phase": doors.phase.get().word(),
         "not_ready": gateway.reasons(),
         "uptime_ms": u64::try_from(up.as_millis()).unwrap_or(u64::MAX),
         "sessions_live": doors.sessions.live(),
         "turns_running": doors.metrics.turns_running.get(),
         "journal": doors.journal.status(),
     }))
-}
-
-pub(super) async fn tree(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
-    let mut tree = gateway.doors.sessions.tree();
-    tree.children.insert(0, journal_node(gateway.doors.journal.status()));
-    tree.children.extend(gateway.doors.opened().nodes());
-    match serde_json::to_string(&tree) {
-        Ok(tree) => http::json(200, tree),
-        Err(_) => error(500, "internal", "the tree cannot be printed"),
-    }
-}
-
-/// The journal is a thread and no actor; whoever looks for what is ill looks here.
-fn journal_node(status: JournalStatus) -> TreeNode {
-    let state = if status.writable { "running" } else { "read_only" };
-    TreeNode { inbox: status.open, ..TreeNode::new(ActorPath("/journal".into()), Kind::Journal, state) }
 }
 
 /// The sessions of a tree.
@@ -253,46 +231,6 @@ pub(super) async fn backup(State(gateway): State<Arc<Gateway>>, body: Bytes) -> 
         Ok(Err(why)) => error(500, "backup_failed", &why.to_string()),
         Err(_) => error(503, "draining", "the journal is closed"),
     }
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct LogQuery {
-    after: Option<String>,
-    #[serde(default)]
-    follow: bool,
-}
-
-pub(super) async fn logs(
-    State(gateway): State<Arc<Gateway>>,
-    query: Result<Query<LogQuery>, QueryRejection>,
-) -> Response<Body> {
-    let Ok(Query(LogQuery { after, follow })) = query else {
-        return error(400, "bad_query", "the query is after=<event id>&follow=true|false");
-    };
-    let lines = stream::unfold(Some((gateway, after)), move |place| async move {
-        let (gateway, mut after) = place?;
-        loop {
-            let (reader, from) = (Arc::clone(&gateway.config.log_reader), after.clone());
-            let read = match blocking(&gateway, move || reader.read(from.as_deref(), LOG_LINES_MAX)).await {
-                Ok(read) => read,
-                Err(cause) => return Some((Err(cause), None)),
-            };
-            if let Some((last, _)) = read.last() {
-                after = Some(last.clone());
-                let text: String = read.into_iter().flat_map(|(_, line)| [line, "\n".to_owned()]).collect();
-                return Some((Ok(text), Some((gateway, after))));
-            }
-            if !follow {
-                return None;
-            }
-            tokio::select! {
-                biased;
-                () = gateway.stopping.cancelled() => return None,
-                () = tokio::time::sleep(LOG_POLL) => {}
-            }
-        }
-    });
-    ndjson(Body::from_stream(lines))
 }
 
 /// A stream of JSON lines.

@@ -4,10 +4,15 @@
 //! the bearer token of `run/gateway.json` always, and for a `Host` that is this machine.
 
 mod admin;
+mod logs;
 mod message;
+mod rates;
 mod serve;
+mod top;
+mod why;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Secret;
 pub use serve::serve;
+pub use why::{Sources, why};
 
 /// What the door is told by the composition root.
 #[derive(Clone)]
@@ -33,8 +39,8 @@ pub struct GatewayConfig {
     pub drain: Duration,
     /// Reads transcripts.
     pub transcripts: Arc<dyn TranscriptReader>,
-    /// Reads the supervision log.
-    pub log_reader: Arc<dyn LogReader>,
+    /// Directory of the supervision log.
+    pub logs: PathBuf,
     /// Cancelled by `POST drain`: the composition root then stops in order.
     pub stop: CancellationToken,
 }
@@ -64,11 +70,4 @@ pub struct SessionSummary {
     /// First words of the first user message, when known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preview: Option<String>,
-}
-
-/// Access to the supervision log. Called on the blocking pool.
-pub trait LogReader: Send + Sync + 'static {
-    /// Lines after the event with id `after` (from the oldest kept one without it), oldest first, at most `limit`.
-    /// Each is `(event id, JSON line)`. An `after` that is no longer kept reads from the oldest kept one.
-    fn read(&self, after: Option<&str>, limit: usize) -> io::Result<Vec<(String, String)>>;
 }

@@ -15,7 +15,8 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{GatewayConfig, admin, message};
+use super::rates::Rates;
+use super::{GatewayConfig, admin, logs, message, top};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -33,6 +34,7 @@ pub(super) struct Gateway {
     pub(super) config: GatewayConfig,
     pub(super) stopping: CancellationToken,
     pub(super) begun: Duration,
+    pub(super) rates: Rates,
     /// Only locked while metrics are printed, never with anything else held.
     page: Mutex<Page>,
 }
@@ -43,22 +45,26 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
     let door = OpenDoor::new(&doors, Door::Admin, config.connections_max);
     let page = Mutex::new(doors.metrics.page());
     let begun = doors.ports.clock.mono();
-    let gateway = Arc::new(Gateway { doors, config, stopping: shutdown.clone(), begun, page });
+    let (stopping, rates) = (shutdown.clone(), Rates::default());
+    let gateway = Arc::new(Gateway { doors, config, stopping, begun, rates, page });
     let admin = Router::new()
         .route("/status", get(admin::status))
-        .route("/tree", get(admin::tree))
+        .route("/tree", get(top::tree))
+        .route("/top", get(top::top))
+        .route("/why/{subject}", get(logs::story))
         .route("/sessions", get(admin::sessions))
         .route("/sessions/{key}", get(admin::session))
         .route("/sessions/{key}/stop", post(admin::stop))
         .route("/sessions/{key}/release", post(admin::release))
         .route("/sessions/{key}/messages", post(message::say))
         .route("/deadletters", get(admin::dead_letters))
-        .route("/logs", get(admin::logs))
+        .route("/logs", get(logs::logs))
         .route("/drain", post(admin::drain))
         .route("/backup", post(admin::backup))
         .method_not_allowed_fallback(async || admin::error(405, "method_not_allowed", "there is no such method here"))
         .fallback(async || admin::error(404, "not_found", "there is nothing here"))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&gateway), guard));
+    tokio::spawn(top::sample(Arc::clone(&gateway)));
     let app = Router::new()
         .route("/health", get(async || http::json(200, r#"{"status":"ok"}"#)))
         .route("/ready", get(ready))

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use channel::Secret;
 use channel::doors::PhaseWord;
-use channel::gateway::{GatewayConfig, LogReader, SessionSummary, TranscriptReader, serve};
+use channel::gateway::{GatewayConfig, SessionSummary, TranscriptReader, serve};
 use domain::ids::SessionKey;
 use protocol::journal::{BusyReason, Enqueued};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use serde_json::{Value, json};
+use supervision::ports::Open;
 use testkit::deadline::with_deadline;
 use tokio_util::sync::CancellationToken;
 
@@ -38,12 +39,25 @@ impl TranscriptReader for Files {
     }
 }
 
-impl LogReader for Files {
-    fn read(&self, after: Option<&str>, limit: usize) -> io::Result<Vec<(String, String)>> {
-        let from = after.map_or(0, |id| id.parse::<usize>().unwrap());
-        Ok((from + 1..=5).take(limit).map(|id| (id.to_string(), json!({"id": id.to_string()}).to_string())).collect())
-    }
+/// Events 1 to 5 of `api:a/x`, the last two of one turn.
+fn write_log(world: &World) {
+    let event = |n: u32| {
+        let mut event =
+            Event::new(EventName::Started, ActorPath::session(0, &SessionKey::new("api:a/x").unwrap()), Kind::Session);
+        event.id = n.to_string();
+        event.ts = format!("2026-11-29T20:00:0{n}.000000Z");
+        event.session = SessionKey::new("api:a/x").ok();
+        event.turn = (n > 3).then(|| LOGGED.parse().unwrap());
+        format!("{}\n", serde_json::to_string(&event).unwrap())
+    };
+    let disk = &world.doors.ports.disk;
+    disk.create_dir_all(std::path::Path::new("/logs")).unwrap();
+    let file = disk.open(std::path::Path::new("/logs/supervision.jsonl"), Open::Create).unwrap();
+    file.write_at((1..=5).map(event).collect::<String>().as_bytes(), 0).unwrap();
 }
+
+/// A turn that only the log knows.
+const LOGGED: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
 const TOKEN: &str = "authorization: Bearer t\r\n";
 
@@ -51,6 +65,7 @@ async fn open() -> (Arc<World>, SocketAddr, CancellationToken) {
     let world = World::new();
     let (listener, address) = world.listen().await;
     let stop = CancellationToken::new();
+    write_log(&world);
     let config = GatewayConfig {
         admin_token: Secret::new("t"),
         hosts: Vec::new(),
@@ -58,7 +73,7 @@ async fn open() -> (Arc<World>, SocketAddr, CancellationToken) {
         connections_max: 64,
         drain: Duration::from_secs(5),
         transcripts: Arc::new(Files),
-        log_reader: Arc::new(Files),
+        logs: "/logs".into(),
         stop: stop.clone(),
     };
     tokio::spawn(serve(listener, world.doors.clone(), config, world.shutdown.clone()));
@@ -126,7 +141,15 @@ async fn state_is_shown() {
     assert_eq!(admin(address, "sessions/%00").await.status, 400);
     assert_eq!(admin(address, "sessions?limit=x").await.status, 400);
     assert_eq!(admin(address, "deadletters").await.json(), json!({"items": [], "next": null}));
-    assert_eq!(admin(address, "logs?after=3").await.body, "{\"id\":\"4\"}\n{\"id\":\"5\"}\n");
+    let lines: Vec<Value> = admin(address, "logs?after=3&event=started")
+        .await
+        .body
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let ids: Vec<&str> = lines.iter().map(|line| line["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["4", "5"]);
+    assert_eq!(admin(address, "logs?kind=planet").await.status, 400);
 }
 
 #[tokio::test]
@@ -200,4 +223,44 @@ async fn a_refusal_for_a_full_disk_names_the_event_that_tells_of_it() {
     assert_eq!(post(address, path, TOKEN, br#"{"content":"hi"}"#).await.status, 503);
     let refused = world.log.named(EventName::Refused).remove(0);
     assert_eq!((refused.reason.as_deref(), refused.cause), (Some("disk"), Some(read_only)));
+}
+
+#[tokio::test]
+async fn stories_are_told_of_what_is_known_and_names_offered_for_what_is_not() {
+    let (_world, address, _) = open().await;
+    let story = admin(address, "why/api%3Aa%2Fx").await.json();
+    assert_eq!((&story["known"], story["sentences"].as_array().unwrap().len()), (&true.into(), 5), "{story}");
+    assert!(story["now"].as_str().unwrap().starts_with("the session is thinking"), "{story}");
+    let story = admin(address, &format!("why/{LOGGED}")).await.json();
+    assert_eq!(story["sentences"].as_array().unwrap().len(), 2, "{story}");
+    let story = admin(address, "why/api%3Aa%2Fy").await.json();
+    assert_eq!(
+        (&story["known"], &story["nearest"]),
+        (&true.into(), &Value::Null),
+        "the double has every session live: {story}"
+    );
+    let story = admin(address, "why/api%3Aasleep").await.json();
+    assert_eq!(story["known"], false, "{story}");
+    let story = admin(address, "why/01890a5d-ac96-774b-bcce-b302099a8058").await.json();
+    assert_eq!((&story["known"], &story["nearest"]), (&false.into(), &json!([LOGGED])), "{story}");
+    assert_eq!(admin(address, "why/%00").await.status, 400);
+}
+
+#[tokio::test]
+async fn top_shows_the_busiest_and_counts_all() {
+    let (_world, address, _) = open().await;
+    let top = admin(address, "top").await.json();
+    assert_eq!(
+        (&top["phase"], &top["turns"]["open"], &top["states"]["thinking"]),
+        (&"serving".into(), &2.into(), &1.into())
+    );
+    assert_eq!(top["items"][0]["session"], "api:busy", "the running one comes first: {top}");
+    let kinds: Vec<&str> = top["kinds"].as_array().unwrap().iter().map(|row| row["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["channel", "journal", "session"]);
+    let top = admin(address, "top?path=/channels/*&sort=restarts").await.json();
+    assert_eq!(top["items"].as_array().unwrap().len(), 1, "{top}");
+    assert_eq!(admin(address, "top?limit=0").await.json()["items"], json!([]));
+    assert_eq!(admin(address, "top?sort=size").await.status, 400);
+    let tree = admin(address, "tree?path=/channels/*").await.json();
+    assert_eq!(tree["children"].as_array().unwrap().len(), 1, "{tree}");
 }

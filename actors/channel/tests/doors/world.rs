@@ -18,6 +18,7 @@ use protocol::metrics::Metrics;
 use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Mail, State, Status, Stopped, TurnRecord};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
+use protocol::top::{SessionsTop, TopQuery, TopRow};
 use protocol::turn::{Finished, TurnEvent, TurnEvents, TurnProgress, TurnResult};
 use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
 use supervision::ports::Ports;
@@ -313,6 +314,24 @@ impl Sessions for Backend {
     }
     fn tree(&self) -> TreeNode {
         TreeNode::new(ActorPath("/".into()), Kind::Registry, "running")
+    }
+    fn top(&self, query: &TopQuery) -> SessionsTop {
+        let key = SessionKey::new("api:busy").unwrap();
+        let row = TopRow {
+            path: ActorPath::session(0, &key),
+            kind: Kind::Session,
+            state: "thinking".to_owned(),
+            session: Some(key),
+            turn: None,
+            running_ms: Some(5),
+            inbox: 0,
+            mailbox: 0,
+            restarts: 0,
+            since: 0,
+        };
+        let wanted = query.path.as_ref().is_none_or(|glob| supervision::log_read::glob_matches(glob, &row.path.0));
+        let rows = if wanted { vec![row] } else { Vec::new() };
+        SessionsTop { states: [("thinking", 1)].into(), rows, ..SessionsTop::default() }
     }
     fn release(&self, key: &SessionKey) -> bool {
         key.as_str() == "api:held"

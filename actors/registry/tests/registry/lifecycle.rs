@@ -4,10 +4,12 @@ use protocol::metrics::ByState;
 use protocol::registry::{Sessions, Unreachable};
 use protocol::session::Mail;
 use protocol::supervision::{EventName, TreeNode};
+use protocol::top::{TopQuery, TopRow, TopSort};
 use testkit::deadline::run_paused;
 use tokio::sync::oneshot;
 
 use crate::stage::{IDLE, Stage, key, pass, seconds};
+use crate::toy::TURN;
 
 #[test]
 fn a_message_starts_its_session_once() {
@@ -143,5 +145,38 @@ fn the_tree_and_the_counters_show_sessions() {
         assert_eq!(find(&tree, "/registry/0/session/api:3").unwrap().state, "quarantined");
         let gauge = |state| stage.kernel.metrics().sessions.get_or_create(&ByState { state }).get();
         assert_eq!((gauge("live"), gauge("quarantined")), (2, 1));
+    });
+}
+
+#[test]
+fn the_busiest_sessions_are_found_among_many() {
+    run_paused("top", async {
+        let stage = Stage::new();
+        for n in 0..40 {
+            for _ in 0..=n % 7 {
+                stage.enqueue(&key(n), 0);
+            }
+        }
+        let query = |sort, path: Option<&str>, limit| TopQuery { path: path.map(str::to_owned), sort, limit };
+        let top = stage.registry.top(&query(TopSort::Inbox, None, 5));
+        assert_eq!(top.states.values().sum::<u64>(), 40);
+        assert_eq!(top.rows.len(), 5);
+        let all = stage.registry.top(&query(TopSort::Inbox, None, 500));
+        assert_eq!((all.rows.len(), all.inbox), (40, top.inbox));
+        assert_eq!(all.rows.iter().map(|row| row.inbox).sum::<u64>(), all.inbox);
+        assert!(all.rows.is_sorted_by(|a, b| a.inbox >= b.inbox));
+        let depths = |rows: &[TopRow]| rows.iter().map(|row| row.inbox).collect::<Vec<_>>();
+        assert_eq!(depths(&top.rows), depths(&all.rows[..5]));
+        let one = stage.registry.top(&query(TopSort::Running, Some("*/session/api:7"), 500));
+        assert_eq!(one.rows.iter().map(|row| row.session.clone()).collect::<Vec<_>>(), [Some(key(7))]);
+        assert!(stage.registry.top(&query(TopSort::Running, None, 0)).rows.is_empty());
+
+        seconds(1).await;
+        pass(TURN / 2).await;
+        let running = stage.registry.top(&query(TopSort::Running, None, 500));
+        for row in &running.rows {
+            assert_eq!(row.turn.is_some(), row.running_ms.is_some());
+            assert!(row.running_ms.is_none_or(|ms| ms <= TURN.as_millis() as u64), "{row:?}");
+        }
     });
 }

@@ -1,0 +1,211 @@
+//! One sentence for one event.
+
+use protocol::supervision::{Event, EventName, Kind, LOST_NOTHING};
+
+use super::{Subject, is_session};
+
+/// The sentence for `event`; `cause` is the event that led to it, if it is told too.
+pub(super) fn of(event: &Event, cause: Option<&Event>, subject: &Subject) -> String {
+    let mut text = plain(event, subject);
+    if let Some(after) = cause.and_then(after) {
+        text.push_str(&after);
+    }
+    if event.lost != LOST_NOTHING {
+        text.push_str(&format!("; lost: {}", event.lost));
+    }
+    text.push('.');
+    text
+}
+
+fn plain(event: &Event, subject: &Subject) -> String {
+    let who = who(event);
+    let reason = event.reason.as_deref().unwrap_or("no reason given");
+    match event.event {
+        EventName::Started => format!("{who} was started"),
+        EventName::Exited => exited(event, &who, reason),
+        EventName::Restarted => crashed(event, &who, subject),
+        EventName::GaveUp => {
+            let count = event.restarts_in_window.unwrap_or_default();
+            format!(
+                "{}; this was crash {count} in a short time, so it was not started again",
+                panicked(event, &who, subject)
+            )
+        }
+        EventName::Quarantined => {
+            let held = event.verdict.as_deref().unwrap_or("held back");
+            let why = match reason {
+                "load" => "it could not be loaded",
+                "crashes" => "it crashed too often",
+                other => other,
+            };
+            format!("The session was quarantined because {why}: {held}{}", waiting(event))
+        }
+        EventName::Released => format!("The quarantine ended: {reason}"),
+        EventName::DeadLettered => dead_lettered(event, reason, subject),
+        EventName::Escalated => format!("Too many sessions of its shard crashed: {reason}"),
+        EventName::Activated => format!("The session was loaded{}", waiting(event)),
+        EventName::Passivated => "The session left memory because it was idle".to_owned(),
+        EventName::Refused => format!("A message was refused and not accepted: {reason}"),
+        EventName::TurnRecovered => {
+            format!("{} was taken up again{} because {reason}", turn(event, subject), attempt(event))
+        }
+        EventName::TurnStuck => {
+            format!("{} made no progress and was cancelled: {reason}", turn(event, subject))
+        }
+        EventName::Recovered => format!("What the process before had left was taken up: {reason}"),
+        EventName::JournalReadOnly => format!("The journal could not write and took no more messages: {reason}"),
+        EventName::JournalWritable => format!("The journal could write again: {reason}"),
+        EventName::ViewRepaired => format!("The transcript file was repaired: {reason}"),
+        EventName::ProcessStarted => format!("A process started ({reason})"),
+        EventName::ProcessStopped => "The process ended in order".to_owned(),
+        EventName::GatewayStarted => "The gateway opened its doors".to_owned(),
+        EventName::GatewayStopping => "The gateway began to stop".to_owned(),
+        EventName::ConfigRejected => format!("The configuration was refused: {reason}"),
+        EventName::EventsLost => "Events are missing here: more came than could be written".to_owned(),
+    }
+}
+
+fn who(event: &Event) -> String {
+    if is_session(event) {
+        return "The session".to_owned();
+    }
+    let name = event.path.0.trim_start_matches('/');
+    match event.kind {
+        Kind::ToolCall => format!("The tool {}", name.rsplit('/').next().unwrap_or(name)),
+        Kind::Channel => format!("The door {}", name.trim_start_matches("channels/")),
+        Kind::Process => "The process".to_owned(),
+        Kind::Log | Kind::Journal | Kind::Registry | Kind::Session | Kind::Provider | Kind::Tools => {
+            format!("The actor {name}")
+        }
+    }
+}
+
+fn exited(event: &Event, who: &str, reason: &str) -> String {
+    if event.panic.is_some() {
+        return format!("{who} {}", panic_text(event));
+    }
+    match reason {
+        "normal" => format!("{who} ended"),
+        "passivated" => format!("{who} ended, as it had left memory"),
+        "shutdown" => format!("{who} ended with the process"),
+        "intensity_exceeded" => format!("{who} ended after its last crash"),
+        "killed" => format!("{who} ended because its runtime did"),
+        other => format!("{who} ended: {other}"),
+    }
+}
+
+fn crashed(event: &Event, who: &str, subject: &Subject) -> String {
+    let mut text = panicked(event, who, subject);
+    let count = event.restarts_in_window.unwrap_or(1);
+    text.push_str(&format!("; it was crash {count} in a short time"));
+    if let Some(ms) = event.backoff_ms {
+        text.push_str(&format!(", and it was started again after {}", duration(ms)));
+    }
+    text
+}
+
+fn panicked(event: &Event, who: &str, subject: &Subject) -> String {
+    let mut text = format!("{who} {}", panic_text(event));
+    if event.turn.is_some() {
+        text.push_str(&format!(" while it worked on {}{}", lower(&turn(event, subject)), attempt(event)));
+    }
+    text
+}
+
+fn panic_text(event: &Event) -> String {
+    let mut text = match &event.panic {
+        Some(panic) => format!("crashed with \"{}\" at {}", panic.text, panic.at),
+        None => "crashed".to_owned(),
+    };
+    if let Some(hash) = &event.backtrace {
+        text.push_str(&format!(" (all of it: logs/crash/{hash}.txt)"));
+    }
+    text
+}
+
+fn dead_lettered(event: &Event, reason: &str, subject: &Subject) -> String {
+    let why = match reason {
+        "crashes" => "it crashed its session too often",
+        "unreadable" => "its message could not be read back",
+        other => other,
+    };
+    format!("{} was given up because {why}; its user was told, and it is kept as a dead letter", turn(event, subject))
+}
+
+/// The turn of an event: by name only where the story is not its own.
+fn turn(event: &Event, subject: &Subject) -> String {
+    match (event.turn, subject) {
+        (Some(turn), Subject::Turn(own)) if turn == *own => "The turn".to_owned(),
+        (Some(turn), Subject::Turn(_) | Subject::Session(_)) => format!("Turn {turn}"),
+        (None, _) => "A turn".to_owned(),
+    }
+}
+
+fn lower(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn attempt(event: &Event) -> String {
+    event.attempt.map(|attempt| format!(" (attempt {attempt})")).unwrap_or_default()
+}
+
+fn waiting(event: &Event) -> String {
+    match event.inbox {
+        None | Some(0) => String::new(),
+        Some(1) => " with 1 turn waiting".to_owned(),
+        Some(count) => format!(" with {count} turns waiting"),
+    }
+}
+
+/// What led to it, when saying so says something new.
+fn after(cause: &Event) -> Option<String> {
+    let what = match cause.event {
+        EventName::Restarted | EventName::GaveUp => "crash",
+        EventName::Quarantined => "quarantine",
+        EventName::Released => "end of the quarantine",
+        EventName::ProcessStarted => "start of the process",
+        EventName::GatewayStopping => "stop",
+        EventName::JournalReadOnly => "failure to write",
+        EventName::Escalated => "crashes of its shard",
+        EventName::TurnStuck => "standstill",
+        EventName::DeadLettered => "dead letter",
+        EventName::ConfigRejected
+        | EventName::Started
+        | EventName::Exited
+        | EventName::Activated
+        | EventName::Passivated
+        | EventName::Refused
+        | EventName::TurnRecovered
+        | EventName::Recovered
+        | EventName::JournalWritable
+        | EventName::ViewRepaired
+        | EventName::ProcessStopped
+        | EventName::GatewayStarted
+        | EventName::EventsLost => return None,
+    };
+    Some(format!(", after the {what} of {}", clock(&cause.ts)))
+}
+
+/// The time of day of a log time.
+pub(super) fn clock(ts: &str) -> String {
+    let time = ts.split('T').nth(1).unwrap_or(ts);
+    let (seconds, micros) = time.trim_end_matches('Z').split_once('.').unwrap_or((time, ""));
+    format!("{seconds}.{}Z", micros.chars().take(3).collect::<String>())
+}
+
+/// A point in time, from ms since 1970.
+pub(super) fn moment(ms: u64) -> String {
+    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    format!("{:.0}", at.unwrap_or(jiff::Timestamp::MAX))
+}
+
+/// A length of time, for people.
+pub(super) fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1_000),
+        _ => format!("{} h {} min", ms / 3_600_000, ms % 3_600_000 / 60_000),
+    }
+}
