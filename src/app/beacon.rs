@@ -2,8 +2,15 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::is_space;
+
+/// How often one that found no space is written again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What a running gateway says about itself. Mode 0600: it holds the admin token.
 #[derive(Clone, Serialize, Deserialize)]
@@ -29,12 +36,46 @@ impl Beacon {
         run.join("gateway.json")
     }
 
-    /// Writes it, atomically.
+    /// Writes it: atomically, or on a full disk over the one that a killed gateway left.
     pub fn write(&self, run: &Path) -> std::io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        match Self::replace(run, &text) {
+            Err(error) if is_space(&error) => Self::overwrite(run, &text),
+            written => written,
+        }
+    }
+
+    /// Like [`write`](Self::write); while there is no space for it, tries again until `ended`.
+    pub async fn write_when_possible(self, run: PathBuf, ended: CancellationToken) {
+        loop {
+            match self.write(&run) {
+                Err(error) if is_space(&error) => {}
+                Err(error) => return tracing::error!(%error, "other commands cannot find this gateway"),
+                Ok(()) => return,
+            }
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => return,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+        }
+    }
+
+    fn replace(run: &Path, text: &[u8]) -> std::io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(run)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
+        file.write_all(text)?;
         file.persist(Self::file(run)).map_err(|error| error.error)?;
         Ok(())
+    }
+
+    /// What the old one took of the disk is there also when nothing more is.
+    fn overwrite(run: &Path, text: &[u8]) -> std::io::Result<()> {
+        let mut file = std::fs::OpenOptions::new().write(true).open(Self::file(run)).map_err(|error| {
+            let missing = error.kind() == std::io::ErrorKind::NotFound;
+            if missing { std::io::ErrorKind::StorageFull.into() } else { error }
+        })?;
+        file.write_all(text)?;
+        file.set_len(text.len() as u64)
     }
 
     /// Removes it; a missing one is fine.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::is_space;
+
 /// Who holds a directory.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Holder {
@@ -71,9 +73,11 @@ impl Lock {
             Err(TryLockError::Error(source)) => return Err(io(source)),
         }
         let text = serde_json::to_string(&myself()).expect("a holder always serialises");
-        open.set_len(0).map_err(io)?;
-        open.rewind().map_err(io)?;
-        open.write_all(text.as_bytes()).map_err(io)?;
+        match write_name(&mut open, &text) {
+            // The lock holds without its name, and a gateway must come up on a full disk.
+            Err(error) if is_space(&error) => tracing::warn!(%error, "the lock is taken without a name in it"),
+            written => written.map_err(io)?,
+        }
         Ok(Self { _file: open })
     }
 
@@ -100,6 +104,13 @@ impl Lock {
             Ok(()) | Err(TryLockError::Error(_)) => None,
         }
     }
+}
+
+/// Over the name of the last holder first: what it took of the disk is there also when nothing more is.
+fn write_name(file: &mut File, text: &str) -> std::io::Result<()> {
+    file.rewind()?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
 }
 
 fn describe(file: &mut File) -> String {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use channel::Doors;
 use channel::doors::DoorsParts;
 use protocol::supervision::{ActorPath, Event, EventName, Kind};
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::beacon::Beacon;
 use super::readers::TranscriptFiles;
 use super::{App, parts};
-use crate::exit::{Exit, ExitCode};
+use crate::exit::{Exit, ExitCode, is_space};
 
 /// Doors that serve.
 pub struct Open {
@@ -72,8 +73,16 @@ impl App {
             },
             api_url: Some(format!("http://{}/v1", api.local_addr()?)),
         };
-        let open = self.open(gateway, api, websocket, &beacon.token);
-        beacon.write(&self.loaded.paths.run)?;
+        let mut open = self.open(gateway, api, websocket, &beacon.token);
+        let run = &self.loaded.paths.run;
+        match beacon.write(run) {
+            Err(error) if is_space(&error) => {
+                tracing::warn!(%error, "other commands cannot find this gateway until there is space");
+                let writing = beacon.clone().write_when_possible(run.clone(), open.shutdown.clone());
+                open.serving.push(tokio::spawn(writing));
+            }
+            written => written.with_context(|| format!("{} cannot be written", run.display()))?,
+        }
         self.doors = Some(open);
         let mut event = Event::new(EventName::GatewayStarted, ActorPath("/".into()), Kind::Process);
         event.cause = self.log.latest(EventName::ProcessStarted);

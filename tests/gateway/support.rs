@@ -115,7 +115,14 @@ impl Place {
     pub fn transcript(&self, stem: &str) -> Vec<Value> {
         let file = self.path().join(format!("workspace/sessions/{stem}.jsonl"));
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+        let lines: Vec<&str> = text.lines().collect();
+        let parse = |(number, line): (usize, &&str)| {
+            serde_json::from_str(line).unwrap_or_else(|error| {
+                let (lines, tail) = (lines.len(), line.get(line.len().saturating_sub(100)..).unwrap_or_default());
+                panic!("{}: line {} of {lines}: {error}; it ends with {tail:?}", file.display(), number + 1)
+            })
+        };
+        lines.iter().enumerate().skip(1).map(parse).collect()
     }
 }
 
@@ -248,6 +255,19 @@ impl Gateway {
         let url = format!("{}/admin/v1/{path}", beacon.admin_url);
         let reply = provider::http_client().unwrap().get(url).bearer_auth(&beacon.token).send().await.unwrap();
         reply.json().await.unwrap()
+    }
+
+    /// Says something to any session through the admin API and waits for the end of its turn: the word for it.
+    pub async fn say(&self, key: &str, text: &str, message_id: &str) -> String {
+        let beacon = self.beacon();
+        let key = key.replace('/', "%2F").replace(':', "%3A");
+        let url = format!("{}/admin/v1/sessions/{key}/messages", beacon.admin_url);
+        let body = json!({"content": text, "message_id": message_id});
+        let request = provider::http_client().unwrap().post(url).bearer_auth(&beacon.token).json(&body);
+        let answer = async { request.send().await.unwrap().text().await.unwrap() };
+        let answer = with_deadline("a turn through the admin API", answer).await;
+        let last: Value = serde_json::from_str(answer.lines().last().unwrap_or_default()).unwrap();
+        last["result"].as_str().unwrap_or_else(|| panic!("{key}: {answer}")).to_owned()
     }
 
     /// Waits until no turn is open.

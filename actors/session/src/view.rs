@@ -122,6 +122,11 @@ impl View {
         self.retry_at = Some(now + wait);
     }
 
+    /// The next job may come at once.
+    pub fn wait_no_longer(&mut self) {
+        self.retry_at = None;
+    }
+
     /// The file was read, when it was known for `length` bytes, and stands so. What has been written since is newer.
     pub fn found(&mut self, length: u64, standing: &Standing) {
         if self.known.length != length || self.writing.is_some() {

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream;
 use serde_json::{Value, json};
 use testkit::model::Model;
 
 use super::account::{Account, settle};
 use super::api_client::Asker;
 use super::dice::{Dice, rounds, seed};
-use super::ledger::{Doors, Ledger};
-use super::message::EFFECTS;
+use super::ledger::{Doors, Ledger, Promise};
+use super::message::{EFFECTS, answer};
 use super::websocket_client::Talker;
 use crate::support::{Gateway, PATIENCE, Place};
 
@@ -81,6 +83,21 @@ async fn round(ledger: &Ledger, place: &Place, dice: &mut Dice) {
     ledger.check();
 }
 
+/// Every session still works; and each has come back to memory, which makes its file complete: at a start that is done
+/// for those alone that have work.
+async fn last_words(ledger: &Ledger, gateway: &Gateway) {
+    let (sessions, _) = ledger.close();
+    let words = sessions.keys().map(|stem| async move {
+        let id = format!("last-{}", stem.replace('.', "-"));
+        ledger.sent(stem, &id, Promise::Kept, Vec::new());
+        let answer = answer(&id);
+        let word = gateway.say(&stem.replace('.', ":"), &format!("{id} [[say={answer}]]"), &id).await;
+        ledger.acknowledged(&id, "");
+        ledger.ended(&id, &word, &answer);
+    });
+    stream::iter(words).buffer_unordered(16).collect::<Vec<()>>().await;
+}
+
 /// Lets the clients come to their end on a gateway that nobody kills.
 async fn last_round(ledger: &Ledger, place: &Place, clients: Vec<tokio::task::JoinHandle<()>>) -> Account {
     ledger.closing.cancel();
@@ -90,6 +107,7 @@ async fn last_round(ledger: &Ledger, place: &Place, clients: Vec<tokio::task::Jo
     ledger.check();
     let status = gateway.admin("status").await;
     ended.unwrap_or_else(|_| panic!("seed {}: messages without an end: {status}", ledger.seed)).unwrap();
+    last_words(ledger, &gateway).await;
     gateway.settle().await;
     let status = check_status(ledger, &gateway).await;
     assert_eq!(status["journal"]["open"], 0);

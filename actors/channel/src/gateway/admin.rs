@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use supervision::ports::offload;
 
 use super::SessionSummary;
-use super::serve::Gateway;
+use super::serve::{BODY_BYTES_MAX, Gateway};
 use crate::control::{self, Asked};
 use crate::doors::PhaseWord;
 use crate::http;
@@ -219,7 +219,21 @@ struct BackupBody {
     dir: PathBuf,
 }
 
-pub(super) async fn backup(State(gateway): State<Arc<Gateway>>, body: Bytes) -> Response<Body> {
+/// A request's body, or what is wrong with it.
+pub(super) fn body_of(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Box<Response<Body>>> {
+    body.map_err(|why| {
+        Box::new(match why.status().as_u16() {
+            413 => error(413, "request_too_large", &format!("a body here has at most {BODY_BYTES_MAX} bytes")),
+            _ => error(400, "bad_body", "the body was not sent to its end"),
+        })
+    })
+}
+
+pub(super) async fn backup(State(gateway): State<Arc<Gateway>>, body: Result<Bytes, BytesRejection>) -> Response<Body> {
+    let body = match body_of(body) {
+        Ok(body) => body,
+        Err(refused) => return *refused,
+    };
     let Ok(BackupBody { dir }) = serde_json::from_slice(&body) else {
         return error(400, "bad_body", "the body is {\"dir\": \"<absolute path>\"}");
     };

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::PathRejection;
+use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::Response;
 use axum::http::header::RETRY_AFTER;
@@ -22,7 +22,7 @@ use protocol::turn::{Finished, Route, TurnEvent, TurnProgress};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{error, key_of, ndjson};
+use super::admin::{body_of, error, key_of, ndjson};
 use super::serve::Gateway;
 use crate::doors::{Door, Submission, source, text_body};
 use crate::http;
@@ -47,11 +47,15 @@ struct Lines {
 pub(super) async fn say(
     State(gateway): State<Arc<Gateway>>,
     path: Result<Path<String>, PathRejection>,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Response<Body> {
     let key = match key_of(path) {
         Ok(key) => key,
         Err(bad) => return bad.response(),
+    };
+    let body = match body_of(body) {
+        Ok(body) => body,
+        Err(refused) => return *refused,
     };
     let Say { content, message_id } = match serde_json::from_slice(&body) {
         Ok(say) => say,

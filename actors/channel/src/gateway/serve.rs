@@ -26,7 +26,7 @@ use crate::open::OpenDoor;
 const HEAD_MAX: Duration = Duration::from_secs(10);
 
 /// Largest body of a request here.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// What the handlers share.
 pub(super) struct Gateway {

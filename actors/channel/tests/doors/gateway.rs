@@ -185,6 +185,10 @@ async fn a_message_is_followed_to_its_end() {
     for body in [&b"{"[..], b"{}", br#"{"content":" "}"#, br#"{"content":"a","message_id":""}"#] {
         assert_eq!(post(address, path, TOKEN, body).await.status, 400);
     }
+    for path in [path, "/admin/v1/backup"] {
+        let reply = post(address, path, TOKEN, &vec![b' '; (1 << 20) + 1]).await;
+        assert_eq!((reply.status, &reply.json()["error"]["code"]), (413, &"request_too_large".into()));
+    }
     world.refuse(Enqueued::Busy { retry_after_ms: 10, why: BusyReason::Process });
     let reply = post(address, path, TOKEN, br#"{"content":"hi"}"#).await;
     assert_eq!((reply.status, &reply.json()["error"]["retry_after_ms"]), (503, &10.into()));

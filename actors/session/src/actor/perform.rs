@@ -87,6 +87,7 @@ impl Session {
                     }
                     self.crash.clear_turn();
                     self.set_exit(Exit::Wanted);
+                    self.write_view_once_more(ctx);
                 }
             }
         }
@@ -238,6 +239,16 @@ impl Session {
                 session.note();
             }
         }));
+    }
+
+    /// Before leaving for good: a disk that was full may have space by now, whatever the wait.
+    fn write_view_once_more(&mut self, ctx: &mut Ctx<Self>) {
+        if let Life::Live(live) = &mut self.state
+            && live.view.is_failing()
+        {
+            live.view.wait_no_longer();
+            self.write_view(ctx);
+        }
     }
 
     fn view_written(&mut self, outcome: std::io::Result<file::Standing>, through: u64, ctx: &mut Ctx<Self>) {

@@ -440,6 +440,24 @@ fn a_full_disk_never_fails_a_turn_and_the_file_follows_later() {
 }
 
 #[test]
+fn an_orderly_stop_tries_the_file_once_more_and_does_not_wait_for_a_full_disk() {
+    for space in [true, false] {
+        run_paused("stop after a full disk", async move {
+            let mut stage = Stage::new();
+            stage.turn("one", "1").await;
+            stage.filed(3).await;
+            stage.disk.set_full(true);
+            stage.turn("two", "2").await;
+            stage.status().await;
+            stage.disk.set_full(!space);
+            stage.mail(Mail::Interrupt);
+            stage.asleep().await;
+            assert_eq!(stage.file().lines().count(), if space { 5 } else { 3 });
+        });
+    }
+}
+
+#[test]
 fn a_session_that_cannot_write_its_file_loads_all_the_same() {
     run_paused("load on a full disk", async {
         let mut stage = Stage::new();
