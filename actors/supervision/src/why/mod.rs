@@ -106,7 +106,10 @@ pub fn tell(subject: &Subject, events: &[Event], facts: &Facts) -> Story {
     };
     let mut sentences: Vec<Sentence> = chosen.iter().map(told).collect();
     let left_out = sentences.len().saturating_sub(SENTENCES_MAX);
-    sentences.drain(SENTENCES_MAX / 2..SENTENCES_MAX / 2 + left_out);
+    if left_out > 0 {
+        let first = SENTENCES_MAX / 2;
+        sentences.drain(first..first + left_out);
+    }
     Story {
         subject: subject.to_string(),
         known: true,
