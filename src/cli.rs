@@ -41,11 +41,16 @@ pub struct Place {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve the configured doors until stopped
-    #[command(after_help = "Examples:\n  greenroom gateway\n  GREENROOM_API__PORT=9000 greenroom gateway\n\n\
+    /// Serve the configured doors until stopped; `gateway drain` stops a running one in order
+    #[command(after_help = "Examples:\n  greenroom gateway\n  GREENROOM_API__PORT=9000 greenroom gateway\n  \
+        greenroom gateway drain --wait\n\n\
         SIGINT or SIGTERM stops in order: new work is refused, running turns are finished or kept for the next start.\n\
         A second SIGINT stops at once; nothing accepted is lost.")]
-    Gateway,
+    Gateway {
+        /// What to do instead of serving.
+        #[command(subcommand)]
+        what: Option<Gateway>,
+    },
     /// Talk to the agent: one message with -m, else a conversation
     #[command(
         after_help = "Examples:\n  greenroom agent -m \"hello\"\n  greenroom agent -m \"and now?\" -s cli:work\n  \
@@ -119,6 +124,25 @@ pub struct Output {
     pub json: bool,
 }
 
+/// `gateway …`
+#[derive(Debug, Subcommand)]
+pub enum Gateway {
+    /// Stop the running gateway in order: it refuses new messages, and finishes or keeps what runs
+    #[command(after_help = "Examples:\n  greenroom gateway drain\n  greenroom gateway drain --wait")]
+    Drain(DrainArgs),
+}
+
+/// Arguments of `gateway drain`.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// Say how far it is, and return when the gateway has ended
+    #[arg(long)]
+    pub wait: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
@@ -143,10 +167,14 @@ pub enum Sessions {
         #[command(flatten)]
         output: Output,
     },
-    /// End a session's quarantine now
+    /// End a session's quarantine now; without a gateway it holds from the next start
+    #[command(after_help = "Examples:\n  greenroom sessions release websocket:ann")]
     Release {
         /// Session key
         key: String,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
     },
 }
 

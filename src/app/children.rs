@@ -55,7 +55,12 @@ impl Children {
         let tools = self.kernel.spawn(child("tools", Kind::Tools), &*self.placement, arbiter, move |_| {
             tools::Tools::new(catalog, kernel, path)
         });
-        Neighbours { permits: model.clone().recipient(), model: model.recipient(), tools: tools.recipient() }
+        Neighbours {
+            permits: model.clone().recipient(),
+            model: model.recipient(),
+            granted: provider.granted(),
+            tools: tools.recipient(),
+        }
     }
 }
 

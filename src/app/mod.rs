@@ -21,6 +21,7 @@ use std::time::Duration;
 use anyhow::Context;
 use channel::doors::PhaseWord;
 use channel::{Hub, Phase};
+use domain::ids::SessionKey;
 use journal::LogJournal;
 use protocol::journal::{DeadLetter, Journal, OutRow, OutSink};
 use protocol::metrics::Metrics;
@@ -31,7 +32,9 @@ use session::{SessionConfig, Shared, Transcripts};
 use supervision::counted::CountedLog;
 use supervision::log::LogWriter;
 use supervision::ports::Ports;
-use supervision::real::counted_ports;
+use supervision::pressure::Pressure;
+use supervision::real::{counted_ports, memory};
+use supervision::watch::{Memory, Watch};
 use supervision::{ArbiterPlacement, Kernel};
 
 use crate::config::{Loaded, Paths};
@@ -73,6 +76,7 @@ pub struct App {
 struct Real {
     placement: Arc<ArbiterPlacement>,
     log: Arc<LogWriter>,
+    watch: Option<Watch>,
     _locks: [Lock; 2],
 }
 
@@ -89,7 +93,7 @@ impl App {
         #[cfg(feature = "otel")]
         let exporter = crate::otel::start(&mut metrics, &env)
             .map_err(|error| Exit::new(ExitCode::Config, format!("{error:#}")))?;
-        let (world, real) = match world {
+        let (world, mut real) = match world {
             Some(world) => (world, None),
             None => {
                 let (world, real) = real_world(&loaded, purpose, &metrics).await?;
@@ -99,8 +103,13 @@ impl App {
         let World { ports, placement, log, .. } = world;
         let log: Arc<dyn SupervisionLog> = CountedLog::new(log, metrics.clone());
         Gauges::show_limits(&metrics, &loaded.config);
+        let memory = Arc::<Pressure>::default();
         let kernel = Kernel::new(ports.clone(), log.clone(), metrics.clone());
         kernel.keep_crashes_in(loaded.paths.logs.join("crash"));
+        if let Some(real) = &mut real {
+            let watch = Watch::start(kernel.clone(), placement.clone(), memory_of(&loaded, &memory));
+            real.watch = Some(watch.context("the watchdog cannot be started")?);
+        }
         let hub = Hub::new();
         let mut catalog = tools::Catalog::builder(parts::tools(&loaded));
         for tool in tools {
@@ -115,8 +124,9 @@ impl App {
             metrics: metrics.clone(),
             config: registry_config(&loaded),
             factory: children.clone(),
+            memory: memory.clone(),
         });
-        let journal = open_journal(&loaded, &ports, &metrics, &log, &registry, &transcripts, real.is_some())?;
+        let journal = open_journal(&loaded, &memory, &ports, &metrics, &log, &registry, &transcripts, real.is_some())?;
         registry.attach_journal(journal.clone());
         let shared = Shared::new(
             ports.clone(),
@@ -127,7 +137,7 @@ impl App {
             catalog.specs(),
             session_config(&loaded, &model, &ports)?,
         );
-        let provider = provider::Shared::new(model.settings, metrics.clone(), ports.clone())
+        let provider = provider::Shared::new(model.settings, metrics.clone(), ports.clone(), log.clone())
             .map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
         children.attach(shared.clone(), &provider, &catalog);
         let gauges = Gauges {
@@ -170,10 +180,21 @@ impl App {
             // Whoever runs one command has its answer.
             Purpose::OneShot | Purpose::AtRest => Duration::ZERO,
         };
-        self.log.record(Event::new(EventName::GatewayStopping, ActorPath("/".into()), Kind::Process));
+        let open = self.journal.status().open;
+        let mut event = Event::new(EventName::GatewayStopping, ActorPath("/".into()), Kind::Process);
+        event.reason = Some(format!("{} turns running, {open} open", self.metrics.turns_running.get()));
+        event.verdict = Some(format!("running turns may end within {} s", drain.as_secs()));
+        let cause = self.log.record(event);
         self.phase.set(PhaseWord::Draining);
         self.journal.drain();
-        self.registry.stop(drain).await;
+        let left = self.registry.stop(drain).await;
+        let kept = self.journal.status().open;
+        let mut event = Event::new(EventName::GatewayStopped, ActorPath("/".into()), Kind::Process);
+        let late = if left > 0 { format!(", {left} sessions did not end") } else { String::new() };
+        event.reason =
+            Some(format!("{} turns ended, {kept} are kept for the next start{late}", open.saturating_sub(kept)));
+        event.cause = Some(cause);
+        self.log.record(event);
         self.kernel.begin_stop();
         self.hub.close();
         if let Some(doors) = self.doors.take() {
@@ -183,6 +204,9 @@ impl App {
         let _ = self.journal.close().await;
         if let Some(real) = self.real.take() {
             let joined = tokio::task::spawn_blocking(move || {
+                if let Some(watch) = &real.watch {
+                    watch.stop();
+                }
                 real.placement.stop_and_join();
                 real.log.record(process_stopped(&*real.log));
                 real.log.close();
@@ -207,6 +231,16 @@ impl App {
     /// Dead letters, oldest first.
     pub async fn dead_letters(&self) -> anyhow::Result<Vec<DeadLetter>> {
         Ok(self.journal.dead_letters().await?)
+    }
+
+    /// Ends a quarantine that the journal keeps; false when there is none. For an application at rest.
+    pub async fn release(&self, key: &SessionKey) -> anyhow::Result<bool> {
+        let unfinished = self.journal.unfinished().await?;
+        let held = unfinished.iter().any(|one| one.key == *key && one.quarantined_until_ms.is_some());
+        if held {
+            self.journal.unquarantine(key.clone()).await?;
+        }
+        Ok(held)
     }
 
     /// Writes a consistent copy of the journal below `to`.
@@ -248,6 +282,13 @@ async fn recover(registry: Arc<Registry>, phase: Arc<Phase>) {
     }
 }
 
+/// Of what the machine has, unless a limit is configured.
+fn memory_of(loaded: &Loaded, pressure: &Arc<Pressure>) -> Memory {
+    let limit = loaded.config.runtime.memory_high_bytes;
+    let limit = limit.or_else(|| memory::limit_bytes().map(|all| all / 5 * 4)).unwrap_or(u64::MAX);
+    Memory { pressure: pressure.clone(), used: Box::new(memory::resident_bytes), limit }
+}
+
 async fn real_world(loaded: &Loaded, purpose: Purpose, metrics: &Metrics) -> anyhow::Result<(World, Real)> {
     make_directories(&loaded.paths)?;
     let locks = take_locks(&loaded.paths, purpose).await?;
@@ -259,7 +300,7 @@ async fn real_world(loaded: &Loaded, purpose: Purpose, metrics: &Metrics) -> any
     let arbiters = loaded.config.runtime.arbiters.unwrap_or_else(cores);
     let placement = Arc::new(ArbiterPlacement::new(arbiters).context("an arbiter cannot be started")?);
     let world = World { ports, placement: placement.clone(), log: log.clone(), model: None };
-    Ok((world, Real { placement, log, _locks: locks }))
+    Ok((world, Real { placement, log, watch: None, _locks: locks }))
 }
 
 /// The first event of a process: also tells how the one before it ended.
@@ -320,6 +361,7 @@ async fn take_locks(paths: &Paths, purpose: Purpose) -> Result<[Lock; 2], Exit> 
 
 fn open_journal(
     loaded: &Loaded,
+    memory: &Arc<Pressure>,
     ports: &Ports,
     metrics: &Metrics,
     log: &Arc<dyn SupervisionLog>,
@@ -327,7 +369,7 @@ fn open_journal(
     transcripts: &Arc<Transcripts>,
     threaded: bool,
 ) -> anyhow::Result<Arc<LogJournal>> {
-    let options = parts::journal(loaded);
+    let options = journal::Options { memory: memory.clone(), ..parts::journal(loaded) };
     let open = if threaded { LogJournal::open } else { LogJournal::open_local };
     let opened = open(
         options,
@@ -378,5 +420,6 @@ fn session_config(loaded: &Loaded, model: &parts::Model, _ports: &Ports) -> anyh
         context_idle: Duration::from_secs(runtime.context_seconds),
         context_cache_bytes: runtime.context_cache_bytes,
         stall: Duration::from_secs(runtime.stall_seconds),
+        running_max: runtime.max_running_turns,
     })
 }

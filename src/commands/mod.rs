@@ -5,6 +5,7 @@ pub mod agent;
 pub mod backup;
 pub mod deadletters;
 pub mod doctor;
+pub mod drain;
 pub mod gateway;
 pub mod journal;
 pub mod logs;
@@ -20,7 +21,7 @@ use std::io::Write;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::cli::{Cli, Command, Config, Place};
+use crate::cli::{Cli, Command, Config, Gateway, Place};
 use crate::config::{self, LoadRequest, Loaded};
 use crate::exit::{Exit, ExitCode};
 
@@ -28,7 +29,8 @@ use crate::exit::{Exit, ExitCode};
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     let place = cli.place;
     match cli.command {
-        Command::Gateway => gateway::run(load(&place)?).await,
+        Command::Gateway { what: None } => gateway::run(load(&place)?).await,
+        Command::Gateway { what: Some(Gateway::Drain(arguments)) } => drain::run(&load(&place)?, &arguments).await,
         Command::Agent(arguments) => agent::run(load(&place)?, arguments).await,
         Command::Onboard => onboard::run(&place),
         Command::Status(output) => status::run(&load(&place)?, output).await,

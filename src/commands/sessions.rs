@@ -10,6 +10,7 @@ use supervision::real::real_ports;
 use super::admin::{Admin, encode};
 use super::{print, print_json};
 use crate::app::readers::TranscriptFiles;
+use crate::app::{App, Options};
 use crate::cli::{Output, Sessions};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
@@ -19,7 +20,7 @@ pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
     match what {
         Sessions::List(output) => list(&loaded, output).await,
         Sessions::Show { key, output } => show(&loaded, &parse(&key)?, output).await,
-        Sessions::Release { key } => release(&loaded, &parse(&key)?).await,
+        Sessions::Release { key, output } => release(loaded, &parse(&key)?, output).await,
     }
 }
 
@@ -104,10 +105,23 @@ fn readable(line: &Value) -> Option<String> {
     Some(text)
 }
 
-async fn release(loaded: &Loaded, key: &SessionKey) -> anyhow::Result<()> {
-    let admin = Admin::require(&loaded.paths).await?;
-    admin.post(&format!("sessions/{}/release", encode(key.as_str())), &json!({})).await?;
-    print(&format!("{key} runs again"))
+async fn release(loaded: Loaded, key: &SessionKey, output: Output) -> anyhow::Result<()> {
+    let (answer, then) = match Admin::find(&loaded.paths).await? {
+        Some(admin) => {
+            let path = format!("sessions/{}/release", encode(key.as_str()));
+            (admin.post(&path, &json!({})).await?.json().await?, "runs again")
+        }
+        None => {
+            let app = App::start(Options::at_rest(loaded)).await?;
+            let released = app.release(key).await;
+            app.stop().await;
+            if !released? {
+                return Err(Exit::new(ExitCode::Failed, "this session is not quarantined").into());
+            }
+            (json!({"released": true}), "runs again when the gateway does")
+        }
+    };
+    if output.json { print_json(&answer) } else { print(&format!("{key} {then}")) }
 }
 
 #[cfg(test)]

@@ -39,7 +39,11 @@ fn gateway_line(pid: u32, status: &Value) -> String {
     let text = |name: &str| status[name].as_str().unwrap_or("?").to_owned();
     let up = std::time::Duration::from_secs(status["uptime_ms"].as_u64().unwrap_or(0) / 1000);
     let reasons: Vec<&str> = status["not_ready"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let why = if reasons.is_empty() { String::new() } else { format!(", not ready: {}", reasons.join(", ")) };
+    let mut why = if reasons.is_empty() { String::new() } else { format!(", not ready: {}", reasons.join(", ")) };
+    let degraded: Vec<&str> = status["degraded"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !degraded.is_empty() {
+        why.push_str(&format!(", degraded: {}", degraded.join(", ")));
+    }
     format!("{}, process {pid}, version {}, up {up:?}{why}", text("phase"), text("version"))
 }
 
@@ -64,6 +68,8 @@ mod tests {
     fn the_state_is_told_in_sentences() {
         let status = json!({"phase": "serving", "version": "1", "uptime_ms": 61_000, "not_ready": ["journal"]});
         assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 61s, not ready: journal");
+        let status = json!({"phase": "serving", "version": "1", "uptime_ms": 0, "degraded": ["memory_high"]});
+        assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 0ns, degraded: memory_high");
         let journal = json!({"accepted": 5, "done": 3, "open": 1, "cancelled": 1, "dead": 0, "writable": false});
         let expected = "5 accepted: 3 done, 1 open, 1 cancelled, 0 dead letters; the journal cannot be written";
         assert_eq!(turns_line(&journal), expected);

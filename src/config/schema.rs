@@ -285,6 +285,9 @@ section! {
         max_running_turns: usize = 10_000, Kind::Whole(1, 10_000_000);
         /// What an acknowledged message survives.
         durability: Durability = Durability::Full, Kind::Choice(&["full", "os"]);
+        /// Memory of the process, resident, from which on new messages are refused; from nine tenths of it on idle
+        /// sessions leave. Not set: four fifths of what the machine or the control group has.
+        memory_high_bytes: Option<u64> = None, Kind::Whole(MIB, 1024 * GIB);
         /// How long an orderly stop waits for running turns.
         drain_seconds: u64 = 30, Kind::Whole(0, DAY_SECONDS);
         /// A turn without progress for this long is cancelled.

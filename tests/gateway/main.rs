@@ -13,6 +13,7 @@ mod operations;
 mod poison;
 mod power_cut;
 mod stories;
+mod supervision;
 mod support;
 mod tidy;
 #[cfg(feature = "otel")]

@@ -11,6 +11,10 @@ use crate::doors::Doors;
 
 /// How long a live session may take to answer before the user is told that it does not.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long a live session may take to answer before it is looked whether it can.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// After so many looks the user is told that it does not answer.
+const LOOKS_MAX: u32 = 50;
 
 /// A control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,28 +76,56 @@ pub(crate) enum Asked<T> {
 
 /// Stops the running turn of a live session.
 pub(crate) async fn stop(doors: &Doors, key: &SessionKey, all: bool) -> Asked<Stopped> {
-    ask(doors, key, |reply| Mail::Stop { all, reply }).await
+    let later = |status: Status| Stopped { cancelled: None, dropped: 0, waiting: status.inbox, later: true };
+    ask(doors, key, |reply| Mail::Stop { all, reply }, later).await
 }
 
 /// Asks a live session what it does.
 pub(crate) async fn status(doors: &Doors, key: &SessionKey) -> Asked<Status> {
-    ask(doors, key, |reply| Mail::Status { reply }).await
+    ask(doors, key, |reply| Mail::Status { reply }, |status| status).await
 }
 
-async fn ask<T>(doors: &Doors, key: &SessionKey, mail: impl FnOnce(oneshot::Sender<T>) -> Mail) -> Asked<T> {
-    let (reply, answer) = oneshot::channel();
-    if doors.sessions.tell_live(key, mail(reply)).is_err() {
-        return Asked::Asleep;
+/// Asks, and asks again when the session went away with the question in hand. When it crashed before it came to the
+/// question, which then waits in its mailbox for its restart, `instead` is answered.
+async fn ask<T>(
+    doors: &Doors,
+    key: &SessionKey,
+    mail: impl Fn(oneshot::Sender<T>) -> Mail,
+    instead: impl Fn(Status) -> T,
+) -> Asked<T> {
+    let send = || {
+        let (reply, answer) = oneshot::channel();
+        doors.sessions.tell_live(key, mail(reply)).is_ok().then_some(answer)
+    };
+    let Some(mut answer) = send() else { return Asked::Asleep };
+    for _ in 0..LOOKS_MAX {
+        match tokio::time::timeout(LOOK_EVERY, &mut answer).await {
+            Ok(Ok(answer)) => return Asked::Answer(answer),
+            Ok(Err(_)) => match send() {
+                Some(again) => answer = again,
+                None => return Asked::Asleep,
+            },
+            Err(_) => {
+                if let Some(status) = restarting(doors, key) {
+                    return Asked::Answer(instead(status));
+                }
+            }
+        }
     }
-    match tokio::time::timeout(ANSWER_MAX, answer).await {
-        Ok(Ok(answer)) => Asked::Answer(answer),
-        // It left memory meanwhile, so it was idle.
-        Ok(Err(_)) => Asked::Asleep,
-        Err(_) => Asked::Silent,
-    }
+    Asked::Silent
+}
+
+/// What the registry says at once of a session that waits for its restart.
+fn restarting(doors: &Doors, key: &SessionKey) -> Option<Status> {
+    let (reply, mut status) = oneshot::channel();
+    doors.sessions.tell_live(key, Mail::Status { reply }).ok()?;
+    status.try_recv().ok().filter(|status| status.state == State::Restarting)
 }
 
 fn stopped_text(stopped: &Stopped) -> String {
+    if stopped.later {
+        return format!("Not running just now; stopped as soon as it would run. {} waiting.", stopped.waiting);
+    }
     let mut text = match stopped.cancelled {
         Some(_) => "Stopped the running turn.".to_owned(),
         None => "Nothing was running.".to_owned(),
@@ -110,7 +142,10 @@ fn stopped_text(stopped: &Stopped) -> String {
 fn status_text(status: &Status) -> String {
     let state = match status.state {
         State::Loading => "Loading",
+        State::Restarting => "Restarting after a crash",
+        State::Quarantined => "Held back after repeated crashes",
         State::Idle => "Idle",
+        State::Waiting => "Waiting for other conversations",
         State::Thinking => "Thinking",
         State::RunningTools => "Running tools",
         State::Saving => "Saving",
@@ -154,9 +189,11 @@ mod tests {
 
     #[test]
     fn answers_are_sentences() {
+        let later = Stopped { cancelled: None, dropped: 0, waiting: 2, later: true };
+        assert_eq!(stopped_text(&later), "Not running just now; stopped as soon as it would run. 2 waiting.");
         let stopped = |cancelled: bool, dropped, waiting| {
             let cancelled = cancelled.then(|| "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap());
-            stopped_text(&Stopped { cancelled, dropped, waiting })
+            stopped_text(&Stopped { cancelled, dropped, waiting, later: false })
         };
         assert_eq!(stopped(true, 0, 0), "Stopped the running turn.");
         assert_eq!(stopped(true, 0, 3), "Stopped the running turn. 3 waiting.");

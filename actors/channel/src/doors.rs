@@ -300,6 +300,7 @@ impl Doors {
         });
         event.cause = match refusal {
             Refusal::Disk { .. } => self.log.latest(EventName::JournalReadOnly),
+            Refusal::MemoryFull { .. } => self.log.latest(EventName::MemoryHigh),
             Refusal::Draining => self.log.latest(EventName::GatewayStopping),
             Refusal::Conflict
             | Refusal::SessionFull { .. }

@@ -38,6 +38,8 @@ pub(crate) enum Refusal {
     SessionFull { retry_after_ms: u64 },
     /// The process has too much waiting.
     ProcessFull { retry_after_ms: u64 },
+    /// The process has no memory for more.
+    MemoryFull { retry_after_ms: u64 },
     /// The disk is full or cannot be written.
     Disk { retry_after_ms: u64 },
     /// The session crashed too often and its inbox is full.
@@ -55,6 +57,7 @@ impl Verdict {
             Some(Enqueued::Busy { retry_after_ms, why }) => Self::Refused(match why {
                 BusyReason::Session => Refusal::SessionFull { retry_after_ms },
                 BusyReason::Process => Refusal::ProcessFull { retry_after_ms },
+                BusyReason::Memory => Refusal::MemoryFull { retry_after_ms },
                 BusyReason::Disk => Refusal::Disk { retry_after_ms },
             }),
             Some(Enqueued::Quarantined { until_ms }) => {
@@ -70,9 +73,11 @@ impl Refusal {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Conflict => "message_id_conflict",
-            Self::SessionFull { .. } | Self::ProcessFull { .. } | Self::Disk { .. } | Self::Quarantined { .. } => {
-                "busy"
-            }
+            Self::SessionFull { .. }
+            | Self::ProcessFull { .. }
+            | Self::MemoryFull { .. }
+            | Self::Disk { .. }
+            | Self::Quarantined { .. } => "busy",
             Self::Draining => "draining",
         }
     }
@@ -83,6 +88,7 @@ impl Refusal {
             Self::Conflict => "message_id_conflict",
             Self::SessionFull { .. } => "session_full",
             Self::ProcessFull { .. } => "process_full",
+            Self::MemoryFull { .. } => "memory_full",
             Self::Disk { .. } => "disk",
             Self::Quarantined { .. } => "quarantined",
             Self::Draining => "draining",
@@ -95,6 +101,7 @@ impl Refusal {
             Self::Conflict => "this message id was used before with another content",
             Self::SessionFull { .. } => "too many messages of this session are waiting",
             Self::ProcessFull { .. } => "too much is waiting in the whole gateway",
+            Self::MemoryFull { .. } => "the gateway has no memory for more right now",
             Self::Disk { .. } => "the journal cannot be written right now",
             Self::Quarantined { .. } => "this session is held back after repeated crashes and its queue is full",
             Self::Draining => "the gateway is stopping",
@@ -107,6 +114,7 @@ impl Refusal {
             Self::Conflict => None,
             Self::SessionFull { retry_after_ms }
             | Self::ProcessFull { retry_after_ms }
+            | Self::MemoryFull { retry_after_ms }
             | Self::Disk { retry_after_ms }
             | Self::Quarantined { retry_after_ms } => Some(retry_after_ms),
             Self::Draining => Some(RETRY_AFTER_MS),
@@ -177,6 +185,7 @@ mod tests {
             (Some(Enqueued::Conflict { turn }), "message_id_conflict", "message_id_conflict", None),
             (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Session }), "busy", "session_full", Some(7)),
             (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Process }), "busy", "process_full", Some(7)),
+            (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Memory }), "busy", "memory_full", Some(7)),
             (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Disk }), "busy", "disk", Some(7)),
             (Some(Enqueued::Quarantined { until_ms: 90_000 }), "busy", "quarantined", Some(80_000)),
             (Some(Enqueued::Draining), "draining", "draining", Some(5000)),

@@ -203,6 +203,11 @@ pub fn failed_notice(detail: &str) -> String {
     format!("Sorry, the model could not answer: {detail}")
 }
 
+/// Stands in place of the answer of a turn that made no progress for that long.
+pub fn stuck_notice(seconds: u64, waited_for: &str) -> String {
+    format!("The turn made no progress for {seconds} seconds while it waited for {waited_for}, and was stopped.")
+}
+
 /// Stands in place of an answer of about `bytes`, which is more than one record of the journal holds.
 pub fn too_large_notice(bytes: u64) -> String {
     let megabytes = bytes.div_ceil(1_000_000);

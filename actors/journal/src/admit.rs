@@ -6,10 +6,16 @@ use supervision::planted::{Bug, planted};
 
 use crate::key::KeyState;
 
-/// After a session's bound.
-pub const RETRY_SESSION_MS: u64 = 1_000;
-/// After the process's bound.
-pub const RETRY_PROCESS_MS: u64 = 2_000;
+/// After a session's bound, at least; each open turn adds to it.
+const RETRY_SESSION_MS: u64 = 1_000;
+/// Of one open turn of the session.
+const RETRY_SESSION_TURN_MS: u64 = 100;
+/// After the process's bound, at least; each open turn adds to it.
+const RETRY_PROCESS_MS: u64 = 2_000;
+/// Of one open turn of the process.
+const RETRY_PROCESS_TURN_MS: u64 = 2;
+/// Nobody is sent away for longer.
+const RETRY_MAX_MS: u64 = 60_000;
 /// After the disk's bound.
 pub const RETRY_DISK_MS: u64 = 5_000;
 
@@ -35,6 +41,10 @@ pub struct Gate {
     pub disk_busy: bool,
     /// Bytes of open and of waiting bodies in the process.
     pub queued_bytes: u64,
+    /// Open turns in the process.
+    pub open: u64,
+    /// There is no memory for more.
+    pub memory_short: bool,
 }
 
 /// The verdict.
@@ -91,16 +101,48 @@ fn refuse(key: &KeyState, message: &Enqueue, bounds: &Bounds, gate: &Gate) -> Op
     if key.open.len() >= bounds.inbox_max as usize || key.open_bytes + bytes > bounds.inbox_max_bytes {
         return Some(match key.quarantined_until(gate.now_ms) {
             Some(until_ms) => Enqueued::Quarantined { until_ms },
-            None => busy(RETRY_SESSION_MS, BusyReason::Session),
+            None => session_full(key.open.len()),
         });
     }
     if gate.queued_bytes + bytes > bounds.queued_max_bytes {
-        return Some(busy(RETRY_PROCESS_MS, BusyReason::Process));
+        return Some(process_full(gate.open, BusyReason::Process));
+    }
+    // With nothing open, waiting would free nothing.
+    if gate.memory_short && gate.open > 0 {
+        return Some(process_full(gate.open, BusyReason::Memory));
     }
     None
+}
+
+/// The session has `open` turns, and no room for more.
+pub fn session_full(open: usize) -> Enqueued {
+    let waits = (open as u64).saturating_mul(RETRY_SESSION_TURN_MS);
+    busy(RETRY_SESSION_MS.saturating_add(waits).min(RETRY_MAX_MS), BusyReason::Session)
+}
+
+/// The process has `open` turns, and no room for more.
+pub fn process_full(open: u64, why: BusyReason) -> Enqueued {
+    let waits = open.saturating_mul(RETRY_PROCESS_TURN_MS);
+    busy(RETRY_PROCESS_MS.saturating_add(waits).min(RETRY_MAX_MS), why)
 }
 
 /// A refusal.
 pub fn busy(retry_after_ms: u64, why: BusyReason) -> Enqueued {
     Enqueued::Busy { retry_after_ms, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_is_open_the_later_a_sender_should_come_back() {
+        let waits = |answer: Enqueued| match answer {
+            Enqueued::Busy { retry_after_ms, .. } => retry_after_ms,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([0, 1, 64, 100_000].map(|open| waits(session_full(open))), [1_000, 1_100, 7_400, 60_000]);
+        let process = |open| waits(process_full(open, BusyReason::Memory));
+        assert_eq!([0, 1_000, 10_000, u64::MAX].map(process), [2_000, 4_000, 22_000, 60_000]);
+    }
 }

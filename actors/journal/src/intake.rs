@@ -8,9 +8,10 @@ use protocol::journal::{
     Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, Loaded, LogPosition, OutRow, Queued,
     RecentId, TurnEnd,
 };
+use supervision::pressure::Level;
 use tokio::sync::oneshot::Sender;
 
-use crate::admit::{Admission, Bounds, Gate, RETRY_DISK_MS, RETRY_PROCESS_MS, RETRY_SESSION_MS, admit, busy};
+use crate::admit::{Admission, Bounds, Gate, RETRY_DISK_MS, admit, busy, process_full, session_full};
 use crate::call::Call;
 use crate::engine::{Engine, Room, STALLED_MAX};
 use crate::ids::id_hash;
@@ -29,10 +30,10 @@ impl Engine {
         if let Some(parked) = self.parked.get_mut(&message.key) {
             let bytes = message.body.len() as u64;
             if parked.len() >= self.options.inbox_max as usize {
-                return drop(reply.send(busy(RETRY_SESSION_MS, BusyReason::Session)));
+                return drop(reply.send(session_full(parked.len())));
             }
             if self.state.totals.open_bytes + self.parked_bytes + bytes > self.options.queued_max_bytes {
-                return drop(reply.send(busy(RETRY_PROCESS_MS, BusyReason::Process)));
+                return drop(reply.send(process_full(self.state.totals.open, BusyReason::Process)));
             }
             self.parked_bytes += bytes;
             return parked.push_back((message, reply));
@@ -47,6 +48,8 @@ impl Engine {
             draining: self.draining,
             disk_busy: self.disk_busy(),
             queued_bytes: self.state.totals.open_bytes + self.parked_bytes,
+            open: self.state.totals.open,
+            memory_short: self.options.memory.level() == Level::Refusing,
         };
         let bounds = Bounds {
             inbox_max: self.options.inbox_max,

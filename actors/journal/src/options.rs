@@ -2,6 +2,9 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use supervision::pressure::Pressure;
 
 pub use crate::segment::Durability;
 
@@ -27,6 +30,8 @@ pub struct Options {
     pub queued_max_bytes: u64,
     /// `runtime.durability`.
     pub durability: Durability,
+    /// Whether messages have to be refused for want of memory.
+    pub memory: Arc<Pressure>,
 }
 
 impl Options {
@@ -41,6 +46,7 @@ impl Options {
             inbox_max_bytes: 8 << 20,
             queued_max_bytes: 1 << 30,
             durability: Durability::Full,
+            memory: Arc::default(),
         }
     }
 }

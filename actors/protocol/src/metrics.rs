@@ -139,6 +139,16 @@ pub struct Metrics {
     pub process: ProcessMetrics,
     /// Where the spans of turns go.
     pub traces: Traces,
+    /// Providers that are not asked for a while.
+    pub providers_open: Gauge,
+    /// Shards that start no sessions for a while.
+    pub shards_paused: Gauge,
+    /// 0: enough memory; 1: sessions leave; 2: messages are refused.
+    pub memory_pressure: Gauge,
+    /// Turns that wait for a place among the running ones.
+    pub turns_waiting: Gauge,
+    /// Arbiters that have not come back to their queues for too long.
+    pub arbiters_blocked: Gauge,
 }
 
 impl Default for Metrics {
@@ -167,6 +177,11 @@ impl Default for Metrics {
             work: WorkMetrics::default(),
             process: ProcessMetrics::default(),
             traces: Traces::default(),
+            providers_open: Gauge::default(),
+            shards_paused: Gauge::default(),
+            memory_pressure: Gauge::default(),
+            turns_waiting: Gauge::default(),
+            arbiters_blocked: Gauge::default(),
         };
         // What alerts ask for is there from the start, at zero.
         for result in ["done", "failed", "dead_lettered", "cancelled"] {
@@ -180,6 +195,17 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// What is not as it should be, though messages are taken: words for `/ready` and `status`.
+    pub fn degraded(&self) -> Vec<&'static str> {
+        let ill = [
+            (&self.providers_open, "provider_not_asked"),
+            (&self.shards_paused, "sessions_paused"),
+            (&self.memory_pressure, "memory_high"),
+            (&self.arbiters_blocked, "arbiter_blocked"),
+        ];
+        ill.into_iter().filter(|(gauge, _)| gauge.get() > 0).map(|(_, word)| word).collect()
+    }
+
     /// What prints all of them.
     pub fn page(&self) -> Page {
         let mut ours = Registry::with_prefix("greenroom");
@@ -211,6 +237,11 @@ impl Metrics {
         to.register("view_lag_bytes", "Committed bytes not yet in files", self.view_lag_bytes.clone());
         to.register("provider_calls", "Model calls", self.provider_calls.clone());
         to.register("provider_seconds", "Duration of model calls", self.provider_seconds.clone());
+        to.register("providers_open", "Providers that are not asked for a while", self.providers_open.clone());
+        to.register("shards_paused", "Shards that start no sessions for a while", self.shards_paused.clone());
+        to.register("memory_pressure", "0 enough memory, 1 high, 2 refusing", self.memory_pressure.clone());
+        to.register("turns_waiting", "Turns that wait for a place to run", self.turns_waiting.clone());
+        to.register("arbiters_blocked", "Arbiters that do not come back", self.arbiters_blocked.clone());
     }
 }
 

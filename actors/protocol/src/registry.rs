@@ -3,7 +3,7 @@
 //! | call | from | answer |
 //! |---|---|---|
 //! | [`Sessions::tell`] | doors | – ; wakes the session when it sleeps |
-//! | [`Sessions::tell_live`] | doors | whether it is live; a sleeping one is left asleep |
+//! | [`Sessions::tell_live`] | doors | whether it is live; a sleeping one is left asleep, a quarantined one answers control |
 //! | [`Sessions::tree`], [`Sessions::top`], [`Sessions::live`] | doors | a snapshot |
 //! | [`Sessions::release`] | doors | ends a quarantine |
 
@@ -17,7 +17,8 @@ use crate::top::{SessionsTop, TopQuery};
 pub trait Sessions: Send + Sync + 'static {
     /// Hands mail to the session, which is started if it sleeps.
     fn tell(&self, key: &SessionKey, mail: Mail) -> Result<(), Unreachable>;
-    /// Hands mail to the session only if it is live; gives it back otherwise.
+    /// Hands mail to the session only if it is live; gives it back otherwise. Control mail for a session that is not
+    /// able to answer (it waits for its restart, or is quarantined) is answered at once, and a stop is remembered.
     fn tell_live(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail>;
     /// How many sessions are live.
     fn live(&self) -> usize;
@@ -35,6 +36,9 @@ pub enum Unreachable {
     /// It crashed too often and waits.
     #[error("session is quarantined")]
     Quarantined,
+    /// Too many sessions crash at present, so that none is started for a while.
+    #[error("too many sessions crash at present")]
+    Paused,
     /// The process is stopping.
     #[error("the gateway is stopping")]
     Stopping,

@@ -3,13 +3,16 @@
 //! | mail | from | answer | order |
 //! |---|---|---|---|
 //! | [`Mail::Queued`] | registry, for the journal | – | any; the inbox sorts by `seq` and drops what it has |
-//! | [`Mail::Stop`] | doors | [`Stopped`], at once | never behind a turn |
+//! | [`Mail::Stop`] | doors | [`Stopped`], at once; while it loads: remembered | never behind a turn |
 //! | [`Mail::Status`] | doors | [`Status`], at once, also while loading | never behind a turn |
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
 //! | [`Mail::Passivate`] | registry | –; the session goes if it is idle | |
 //! | [`Mail::Drain`] | registry, at an orderly stop | –; the running turn ends, no other begins, the session goes | |
 //! | [`Mail::Interrupt`] | registry, at an orderly stop | –; the running turn is checkpointed, the session goes | |
+//!
+//! For a session that cannot answer itself, as it waits for its restart or the end of its quarantine, the registry
+//! answers `Stop` and `Status`.
 //!
 //! One enum instead of a struct per message: a registry slot then holds a single recipient, which is what 100,000 idle
 //! sessions can afford.
@@ -73,6 +76,9 @@ pub struct Stopped {
     pub dropped: u32,
     /// Waiting turns that stay.
     pub waiting: u32,
+    /// The session cannot do it now, and will as soon as it runs again; nothing of the above has happened yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub later: bool,
 }
 
 /// Answer to [`Mail::Status`].
@@ -102,8 +108,14 @@ pub struct Status {
 pub enum State {
     /// Reading journal and transcript.
     Loading,
+    /// It crashed and waits for its restart.
+    Restarting,
+    /// It crashed too often and is held back.
+    Quarantined,
     /// Nothing to do.
     Idle,
+    /// Waiting for a place among the running turns of the gateway.
+    Waiting,
     /// Waiting for a place at the provider, or for the model.
     Thinking,
     /// Running tools.
@@ -118,6 +130,9 @@ impl State {
         match self {
             Self::Loading => "loading",
             Self::Idle => "idle",
+            Self::Waiting => "waiting",
+            Self::Restarting => "restarting",
+            Self::Quarantined => "quarantined",
             Self::Thinking => "thinking",
             Self::RunningTools => "running_tools",
             Self::Saving => "saving",

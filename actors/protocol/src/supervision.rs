@@ -163,8 +163,10 @@ pub enum EventName {
     Released,
     /// A turn was given up and its user told.
     DeadLettered,
-    /// A budget of the level above was used up.
+    /// A budget of the level above was used up: the shard starts no sessions for a while.
     Escalated,
+    /// A shard that had escalated starts sessions again.
+    Resumed,
     /// A session was loaded.
     Activated,
     /// A session left memory.
@@ -175,6 +177,18 @@ pub enum EventName {
     TurnRecovered,
     /// A turn made no progress for its limit and was cancelled.
     TurnStuck,
+    /// A model provider is not asked for a while: its calls failed in a row, or the account has no credit.
+    ProviderOpened,
+    /// A model provider answers again.
+    ProviderClosed,
+    /// A thread that runs actors has not come back to its queue for too long.
+    ArbiterBlocked,
+    /// That thread runs on.
+    ArbiterFreed,
+    /// The process uses more memory than it should: sessions leave, and at last messages are refused.
+    MemoryHigh,
+    /// There is enough memory again.
+    MemoryCalm,
     /// Recovery at boot is complete.
     Recovered,
     /// The journal cannot write; messages are refused.
@@ -191,6 +205,8 @@ pub enum EventName {
     GatewayStarted,
     /// The gateway stops in order.
     GatewayStopping,
+    /// The sessions of a gateway that stops in order have ended; what is kept for the next start is told.
+    GatewayStopped,
     /// Configuration was refused.
     ConfigRejected,
     /// The log's own queue was full; `lost` says how many events are missing here.
@@ -228,6 +244,14 @@ impl EventName {
             Self::ProcessStopped => "process_stopped",
             Self::GatewayStarted => "gateway_started",
             Self::GatewayStopping => "gateway_stopping",
+            Self::GatewayStopped => "gateway_stopped",
+            Self::Resumed => "resumed",
+            Self::ProviderOpened => "provider_opened",
+            Self::ProviderClosed => "provider_closed",
+            Self::ArbiterBlocked => "arbiter_blocked",
+            Self::ArbiterFreed => "arbiter_freed",
+            Self::MemoryHigh => "memory_high",
+            Self::MemoryCalm => "memory_calm",
             Self::ConfigRejected => "config_rejected",
             Self::EventsLost => "events_lost",
         }

@@ -12,7 +12,7 @@ use domain::chat::{ToolCall, ToolResult};
 use domain::ids::SessionKey;
 use tokio_util::sync::CancellationToken;
 
-use crate::turn::Stamp;
+use crate::turn::{Pulse, Stamp};
 
 /// Runs one tool call.
 #[derive(Debug, actix::Message)]
@@ -24,6 +24,8 @@ pub struct RunTool {
     pub key: SessionKey,
     /// Name and arguments as the model wrote them; unknown names and bad arguments become error results.
     pub call: ToolCall,
+    /// Beats whenever the call gets on, for example when a command prints something.
+    pub pulse: Pulse,
     /// Ends the call and kills its process group.
     pub cancel: CancellationToken,
     /// Where the result goes.

@@ -1,6 +1,8 @@
 //! What a turn shows to the outside while it runs, and the stamp that ties late events to it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use domain::chat::Usage;
 use domain::ids::{Attempt, Epoch, SessionKey, ToolCallId, TurnId};
@@ -17,6 +19,22 @@ pub struct Stamp {
     pub attempt: Attempt,
     /// Which model round of the attempt, from 1.
     pub round: u32,
+}
+
+/// The last sign of life of something that others wait for: monotonic time. One writes, others look.
+#[derive(Debug, Clone, Default)]
+pub struct Pulse(Arc<AtomicU64>);
+
+impl Pulse {
+    /// It lives at `now`.
+    pub fn beat(&self, now: Duration) {
+        self.0.fetch_max(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// When it lived last; zero at first.
+    pub fn last(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
 }
 
 /// Where a reply goes. Stored with the message, so that it outlives a restart.

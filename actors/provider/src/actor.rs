@@ -1,6 +1,6 @@
 //! The front end: takes the messages of [`protocol::provider`] and starts a task for each call.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use protocol::turn::Stamp;
 use supervision::{Gone, tell};
 use tokio_util::sync::CancellationToken;
 
+use crate::gate::Pass;
 use crate::retry::{CallError, RETRIES_MAX, WAIT_MAX, classify, failure};
 use crate::wire::openai::{Answer, Caller};
 use crate::{Answerer, Model, Shared, http, offline};
@@ -170,13 +171,17 @@ async fn carry_out(
     secret: Option<&str>,
     attempt: impl AsyncFn(Show<'_>) -> Result<Answer, CallError>,
 ) {
+    let mut pass = match reply.shared.gate.enter() {
+        Ok(pass) => pass,
+        Err(failure) => return reply.refuse(failure),
+    };
     let cancel = reply.cancel.clone();
     let gone = CancellationToken::new();
     let result = tokio::select! {
         biased;
         () = cancel.cancelled() => return reply.cancelled(),
         () = gone.cancelled() => return reply.cancelled(),
-        result = try_to_complete(&reply, name, &gone, attempt) => result,
+        result = try_to_complete(&reply, name, &gone, attempt, &mut pass) => result,
     };
     match result {
         Ok(message) => reply.complete(message),
@@ -193,8 +198,10 @@ async fn try_to_complete(
     name: &Arc<str>,
     gone: &CancellationToken,
     attempt: impl AsyncFn(Show<'_>) -> Result<Answer, CallError>,
+    pass: &mut Pass,
 ) -> Result<AssistantMessage, CallError> {
     let shown = Cell::new(false);
+    let pass = RefCell::new(pass);
     let once = async || {
         let show = |delta| {
             shown.set(true);
@@ -202,7 +209,9 @@ async fn try_to_complete(
                 gone.cancel();
             }
         };
-        attempt(&show).await
+        let answer = attempt(&show).await;
+        pass.borrow_mut().ended(answer.as_ref().err().map(|error| classify(error).kind));
+        answer
     };
     let backoff = ExponentialBuilder::new()
         .with_min_delay(WAIT_MIN)
@@ -241,7 +250,7 @@ async fn try_to_complete(
 }
 
 /// The class as a word for metrics and logs.
-fn word(kind: FailureKind) -> &'static str {
+pub(crate) fn word(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Transient => "transient",
         FailureKind::RateLimited => "rate_limited",
@@ -271,6 +280,11 @@ impl Reply {
 
     fn fail(mut self, failure: Failure) {
         self.end(Some(word(failure.kind)), Some(Event::Failed { stamp: self.stamp, failure }));
+    }
+
+    /// The provider is not asked.
+    fn refuse(mut self, failure: Failure) {
+        self.end(Some("not_asked"), Some(Event::Failed { stamp: self.stamp, failure }));
     }
 
     fn cancelled(mut self) {

@@ -4,12 +4,16 @@
 //! [`Complete`](protocol::provider::Complete). The answer streams back; a failure is tried again as long as nothing of
 //! the answer was shown ([`retry`]). Each call is a task of its own, so that none can take another one down.
 //!
-//! Reading order: [`actor`], [`retry`], [`wire::openai`], [`offline`].
+//! A provider that fails again and again is left alone for a while ([`breaker`]).
+//!
+//! Reading order: [`actor`], [`retry`], [`breaker`], [`wire::openai`], [`offline`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm))]
 
 pub mod actor;
 pub mod arguments;
+pub mod breaker;
+mod gate;
 pub mod http;
 mod model;
 pub mod offline;
@@ -28,7 +32,8 @@ use protocol::metrics::{
     ByBound, ByKind, ByProvider, ByProviderDirection, ByProviderReason, ByProviderResult, ByProviderState, Metrics,
     gauge,
 };
-use protocol::supervision::Kind;
+use protocol::supervision::{Kind, SupervisionLog};
+use protocol::turn::Pulse;
 use supervision::ports::Ports;
 
 pub use self::http::http_client;
@@ -36,6 +41,7 @@ pub use actor::Provider;
 pub use model::Model;
 pub use wire::openai::{Answer, BadServer, Server};
 
+use gate::Gate;
 use permits::Places;
 use wire::openai::Endpoint;
 
@@ -83,6 +89,7 @@ pub struct Shared {
     answerer: Answerer,
     limits: Limits,
     places: Arc<Places>,
+    gate: Arc<Gate>,
     metrics: Metrics,
     /// Looked up once, as most calls end well.
     answered: Counter,
@@ -102,7 +109,12 @@ enum Answerer {
 
 impl Shared {
     /// Checks the settings.
-    pub fn new(settings: Settings, metrics: Metrics, ports: Ports) -> Result<Arc<Self>, BadServer> {
+    pub fn new(
+        settings: Settings,
+        metrics: Metrics,
+        ports: Ports,
+        log: Arc<dyn SupervisionLog>,
+    ) -> Result<Arc<Self>, BadServer> {
         let Settings { backend, concurrent_max, limits } = settings;
         let (answerer, name) = match backend {
             Backend::Offline => (Answerer::Offline, offline::NAME.into()),
@@ -133,8 +145,9 @@ impl Shared {
                 .provider_retries
                 .get_or_create(&ByProviderReason { provider: provider(), reason: "transient" }),
         );
-        let places = Places::new(concurrent_max);
-        Ok(Arc::new(Self { name, answerer, limits, places, metrics, answered, seconds, tokens, mailbox, ports }))
+        let places = Places::new(concurrent_max, ports.clock.clone());
+        let gate = Gate::new(name.clone(), ports.clock.clone(), log, metrics.clone());
+        Ok(Arc::new(Self { name, answerer, limits, places, gate, metrics, answered, seconds, tokens, mailbox, ports }))
     }
 
     /// Brings the gauges up to date.
@@ -149,6 +162,11 @@ impl Shared {
     fn count_retry(&self, reason: &'static str) {
         let labels = ByProviderReason { provider: self.name.to_string(), reason };
         self.metrics.work.provider_retries.get_or_create(&labels).inc();
+    }
+
+    /// Beats whenever somebody gets the right to call the model: as long as it does, those who wait are not stuck.
+    pub fn granted(&self) -> Pulse {
+        self.places.granted().clone()
     }
 
     /// Counts a call that ended.

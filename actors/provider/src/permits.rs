@@ -8,15 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::ids::SessionKey;
 use protocol::provider::{AskPermit, Event, Permit};
+use protocol::turn::Pulse;
+use supervision::ports::Clock;
 use supervision::tell;
 
 /// Below this many waiting asks no look is taken for cancelled ones among them.
 const SWEEP_MIN: usize = 1024;
 
 /// The places.
-#[derive(Debug)]
 pub struct Places {
     state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+    granted: Pulse,
 }
 
 #[derive(Debug)]
@@ -43,7 +46,7 @@ struct Place {
 
 impl Places {
     /// At most `max` at once.
-    pub fn new(max: usize) -> Arc<Self> {
+    pub fn new(max: usize, clock: Arc<dyn Clock>) -> Arc<Self> {
         let state = State {
             free: max.max(1),
             running: HashMap::new(),
@@ -52,7 +55,7 @@ impl Places {
             arrivals: 0,
             sweep_at: SWEEP_MIN,
         };
-        Arc::new(Self { state: Mutex::new(state) })
+        Arc::new(Self { state: Mutex::new(state), clock, granted: Pulse::default() })
     }
 
     /// Grants a place now, or later when one is free.
@@ -73,7 +76,13 @@ impl Places {
         [state.running.values().sum(), state.waiting.len()]
     }
 
+    /// Beats with each place that is granted: the queue moves.
+    pub fn granted(&self) -> &Pulse {
+        &self.granted
+    }
+
     fn grant(self: &Arc<Self>, ask: AskPermit) {
+        self.granted.beat(self.clock.mono());
         let place = Place { places: self.clone(), key: ask.key };
         let event = Event::Permitted { stamp: ask.stamp, permit: Permit::new(place) };
         // An asker that is gone gives its place back with the event.

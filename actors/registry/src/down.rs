@@ -2,7 +2,7 @@
 //!
 //! | end | what follows |
 //! |---|---|
-//! | crash, restarted in place | counted against the shard's budget |
+//! | crash, restarted in place | counted against the shard's budget; beyond it the shard pauses |
 //! | gave up (crashes reached the intensity) | quarantine, reason `crashes`, or `load` when it never got loaded |
 //! | stopped as `panicked` (it could not load) | quarantine, reason `load` |
 //! | stopped, lease released | – |
@@ -20,6 +20,7 @@ use supervision::CrashCell;
 use supervision::lease::SlotView;
 use supervision::log::timestamp;
 
+use crate::answer::stop;
 use crate::quarantine::{Held, Waiting, length};
 use crate::registry::{Registry, Sector, shard_path};
 
@@ -29,13 +30,20 @@ impl Registry {
         let (index, sector) = self.sector(key);
         match down.reason {
             ExitReason::Panicked | ExitReason::IntensityExceeded => {
-                self.count_crash(index, sector, key);
-                if !down.restarts {
+                self.count_crash(index, sector, key, crash);
+                if down.restarts {
+                    sector.slots.restarts(key, incarnation);
+                } else {
                     self.quarantine(index, sector, key, incarnation, crash);
                 }
             }
             ExitReason::Normal | ExitReason::Passivated => {
-                sector.waitlist.forget(key);
+                if sector.waitlist.forget(key)
+                    && let Some(journal) = self.journal()
+                {
+                    // Nobody waits for it: should it not get to the disk, the next quarantine is a longer one.
+                    drop(journal.unquarantine(key.clone()));
+                }
                 let unreleased = sector.slots.remove(key, incarnation);
                 if unreleased.is_some_and(|slot| slot.depth > 0 || slot.note.inbox > 0 || slot.note.turn.is_some()) {
                     self.wake(key, false, crash.last_event());
@@ -48,16 +56,35 @@ impl Registry {
         }
     }
 
-    fn count_crash(&self, index: usize, sector: &Sector, key: &SessionKey) {
+    fn count_crash(&self, index: usize, sector: &Sector, key: &SessionKey, crash: &CrashCell) {
         let now = self.kernel.ports().clock.mono();
         let minimum = usize::try_from(self.config.shard_min_sessions).unwrap_or(usize::MAX);
         let mut budget = sector.budget.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(exceeded) = budget.crashed(key, now, sector.slots.len(), minimum) else { return };
         drop(budget);
+        let mut pause = sector.pause();
+        if !pause.holds() {
+            self.metrics.shards_paused.inc();
+        }
+        let lasts = pause.begin(now);
         let mut event = Event::new(EventName::Escalated, ActorPath(shard_path(index).into()), Kind::Registry);
         event.reason = Some(format!("{} sessions crashed, {} are allowed", exceeded.crashing, exceeded.allowed));
-        event.verdict = Some("recorded".to_owned());
-        self.kernel.log().record(event);
+        event.verdict = Some(format!("no session is started for {} s", lasts.as_secs()));
+        event.backoff_ms = Some(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        event.cause = crash.last_crash().map(|last| last.event);
+        pause.told(self.kernel.log().record(event));
+    }
+
+    /// Ends a pause whose time is over, and starts what has come meanwhile.
+    pub(crate) fn end_pause(&self, index: usize, sector: &Sector) {
+        let Some(cause) = sector.pause().end(self.kernel.ports().clock.mono()) else { return };
+        self.metrics.shards_paused.dec();
+        let mut event = Event::new(EventName::Resumed, ActorPath(shard_path(index).into()), Kind::Registry);
+        event.cause = cause;
+        let id = self.kernel.log().record(event);
+        if let Some(me) = self.me.upgrade() {
+            actix_rt::spawn(async move { me.catch_up(index, Some(&id)).await });
+        }
     }
 
     /// Holds the session back first and removes its slot then: whoever finds no slot finds the quarantine.
@@ -66,7 +93,8 @@ impl Registry {
         let lasts = length(self.config.quarantine_base, self.config.quarantine_cap, times);
         let lasts_ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
         let until_ms = self.kernel.ports().clock.wall_ms().saturating_add(lasts_ms);
-        sector.waitlist.hold(key.clone(), Waiting::Quarantined(Held { until_ms, event: None }));
+        let held = Held { until_ms, event: None, inbox: 0, stop: None };
+        sector.waitlist.hold(key.clone(), Waiting::Quarantined(held));
         let Some(slot) = sector.slots.remove(key, incarnation) else {
             tracing::warn!(target: "registry", "a session crashed after it had left its slot");
             return;
@@ -84,7 +112,10 @@ impl Registry {
         event.inbox = Some(u64::from(slot.note.inbox));
         event.cause = crash.last_crash().map(|last| last.event);
         let id = self.kernel.log().record(event);
-        sector.waitlist.hold(key.clone(), Waiting::Quarantined(Held { until_ms, event: Some(id) }));
+        // The turn that crashed counts too: it is still open.
+        let inbox = slot.note.inbox + u32::from(slot.note.turn.is_some());
+        let held = Held { until_ms, event: Some(id), inbox, stop: None };
+        sector.waitlist.hold(key.clone(), Waiting::Quarantined(held));
     }
 
     /// Ends the quarantines whose time is over.
@@ -97,19 +128,20 @@ impl Registry {
         }
     }
 
-    /// Starts a session that was let go: it looks itself whether messages came meanwhile.
+    /// Starts a session that was let go: it looks itself whether messages came meanwhile. The journal keeps how often it
+    /// was held back until it leaves memory in order, so that the next quarantine is longer also after a restart.
     pub(crate) fn released(&self, key: &SessionKey, held: Held, why: &str) {
-        if let Some(journal) = self.journal() {
-            // Nobody waits for it: should it not get to the disk, the next process finds a quarantine that has ended.
-            drop(journal.unquarantine(key.clone()));
-        }
         let (index, _) = self.sector(key);
         let mut event = Event::new(EventName::Released, ActorPath::session(index, key), Kind::Session);
         event.session = Some(key.clone());
         event.reason = Some(why.to_owned());
         event.cause = held.event;
         let id = self.kernel.log().record(event);
-        self.wake(key, false, Some(id));
+        match held.stop {
+            // One that is not started just now, as the process stops or its shard pauses, begins without it.
+            Some(all) => drop(self.reach_for(key, stop(all), Some(id))),
+            None => drop(self.wake(key, false, Some(id))),
+        }
     }
 }
 

@@ -4,13 +4,14 @@
 //! look into the journal, so a hint that finds nobody is dropped without harm.
 //!
 //! **Invariants:** at most one live session per key; a session in quarantine is not live; after the journal handed over a
-//! message, its session is live, in quarantine, or held back for recovery, or the process is stopping.
+//! message, its session is live, in quarantine, held back for recovery, or its shard pauses, or the process is stopping.
 //!
 //! ```text
 //!  journal ─ Queued ─▶ Registry ── shard of the key ──▶ slot ──▶ session
 //!  doors ── tell ────▶    │ no slot: factory.start(lease)           │
 //!                         ◀──────────── on_down(Down) ──────────────┘
 //!        gave up ─▶ quarantine (10 min doubling to 6 h) ─▶ released by its end, or by hand ─▶ started again
+//!   many crash ─▶ the shard pauses (2 s doubling to 60 s): starts none ─▶ resumes by itself, a few at a time
 //! ```
 //!
 //! The registry itself is no actor: calls come from any thread and return at once. Per arbiter there is one small actor,
@@ -18,8 +19,10 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod answer;
 mod budget;
 mod down;
+mod pause;
 mod quarantine;
 mod recover;
 mod registry;

@@ -21,6 +21,10 @@ pub struct Held {
     pub until_ms: u64,
     /// Id of its event, the cause of its release.
     pub event: Option<String>,
+    /// Turns that waited when it began.
+    pub inbox: u32,
+    /// A stop that came meanwhile, and whether it meant all turns.
+    pub stop: Option<bool>,
 }
 
 /// The sessions of one shard that wait, and how often in a row each had to.
@@ -37,6 +41,33 @@ impl Waitlist {
         self.waiting.contains_key(key)
     }
 
+    /// Whether `key` is in quarantine.
+    pub fn is_quarantined(&self, key: &SessionKey) -> bool {
+        self.waiting.get(key).is_some_and(|waiting| matches!(*waiting, Waiting::Quarantined(_)))
+    }
+
+    /// Turns that waited when the quarantine of `key` began.
+    pub fn inbox(&self, key: &SessionKey) -> u32 {
+        self.waiting.get(key).map_or(0, |waiting| match &*waiting {
+            Waiting::Quarantined(held) => held.inbox,
+            Waiting::Suspect => 0,
+        })
+    }
+
+    /// Keeps a stop for the end of the quarantine of `key`.
+    pub fn remember_stop(&self, key: &SessionKey, all: bool) {
+        if let Some(mut waiting) = self.waiting.get_mut(key)
+            && let Waiting::Quarantined(held) = &mut *waiting
+        {
+            held.stop = Some(all || held.stop == Some(true));
+        }
+    }
+
+    /// The quarantine that holds is the `times`th in a row of `key`.
+    pub fn counted(&self, key: &SessionKey, times: u32) {
+        self.times.insert(key.clone(), times);
+    }
+
     /// Counts a quarantine of `key`: how many that makes in a row.
     pub fn count(&self, key: &SessionKey) -> u32 {
         let mut times = self.times.entry(key.clone()).or_default();
@@ -44,9 +75,9 @@ impl Waitlist {
         *times
     }
 
-    /// The next quarantine of `key` is its first.
-    pub fn forget(&self, key: &SessionKey) {
-        self.times.remove(key);
+    /// The next quarantine of `key` is its first; whether it had one.
+    pub fn forget(&self, key: &SessionKey) -> bool {
+        self.times.remove(key).is_some()
     }
 
     /// Holds `key` back.
@@ -119,7 +150,7 @@ mod tests {
     fn only_ended_quarantines_are_released_by_time() {
         let list = Waitlist::default();
         let key = |n: u32| SessionKey::new(&format!("api:{n}")).unwrap();
-        let held = |until_ms| Held { until_ms, event: None };
+        let held = |until_ms| Held { until_ms, event: None, inbox: 0, stop: None };
         list.hold(key(1), Waiting::Quarantined(held(10)));
         list.hold(key(2), Waiting::Quarantined(held(20)));
         list.hold(key(3), Waiting::Suspect);

@@ -24,6 +24,8 @@ struct Plan {
     start: Vec<SessionKey>,
     suspects: Vec<(SessionKey, TurnId)>,
     quarantined: Vec<(SessionKey, u64)>,
+    /// How often in a row each was in quarantine.
+    times: Vec<(SessionKey, u32)>,
 }
 
 /// Suspects with the least blame come first: whoever was alone at a death waits for the others, so that deaths which have
@@ -32,6 +34,9 @@ fn plan(unfinished: Vec<Unfinished>, now_ms: u64) -> Plan {
     let mut plan = Plan::default();
     let mut suspects = Vec::new();
     for one in unfinished {
+        if one.quarantined_times > 0 {
+            plan.times.push((one.key.clone(), one.quarantined_times));
+        }
         let died = one.cut.as_ref().is_some_and(|(_, left_by)| *left_by == LeftBy::Death);
         let blame = one.cut.as_ref().map_or(0, |(started, _)| started.crashes + u32::from(died && started.alone));
         let deaths = one.cut.map(|(started, _)| (started.turn, started.deaths + u32::from(died)));
@@ -59,8 +64,11 @@ impl Registry {
         };
         let plan = plan(unfinished, self.kernel.ports().clock.wall_ms());
         let boot = self.kernel.log().latest(EventName::ProcessStarted);
+        for (key, times) in &plan.times {
+            self.sector(key).1.waitlist.counted(key, *times);
+        }
         for (key, until_ms) in &plan.quarantined {
-            let held = Held { until_ms: *until_ms, event: boot.clone() };
+            let held = Held { until_ms: *until_ms, event: boot.clone(), inbox: 0, stop: None };
             self.sector(key).1.waitlist.hold(key.clone(), Waiting::Quarantined(held));
         }
         for (key, _) in &plan.suspects {
@@ -85,6 +93,15 @@ impl Registry {
         }
     }
 
+    /// After a pause of a shard: starts its sessions that have work.
+    pub(crate) async fn catch_up(&self, index: usize, cause: Option<&String>) {
+        let Some(journal) = self.journal() else { return };
+        // Without an answer the process is ending.
+        let Ok(unfinished) = journal.unfinished().await else { return };
+        let here = |one: &Unfinished| one.turns > 0 && self.sector(&one.key).0 == index;
+        self.start_all(unfinished.into_iter().filter(here).map(|one| one.key).collect(), cause).await;
+    }
+
     async fn start_all(&self, keys: Vec<SessionKey>, boot: Option<&String>) {
         let clock = &self.kernel.ports().clock;
         let mut loading: Vec<(SessionKey, Duration)> = Vec::new();
@@ -103,11 +120,18 @@ impl Registry {
     }
 
     fn is_loading(&self, key: &SessionKey) -> bool {
-        self.sector(key).1.slots.view(key).is_some_and(|slot| slot.note.state == State::Loading)
+        self.sector(key)
+            .1
+            .slots
+            .view(key)
+            .is_some_and(|slot| matches!(slot.note.state, State::Loading | State::Restarting))
     }
 
     async fn start_suspects(&self, suspects: Vec<(SessionKey, TurnId)>, boot: Option<String>) {
         for (key, turn) in suspects {
+            while self.sector(&key).1.pause().holds() && !self.is_stopping() {
+                tokio::time::sleep(POLL_EVERY).await;
+            }
             self.sector(&key).1.waitlist.admit_suspect(&key);
             self.wake(&key, true, boot.clone());
             while self.works_on(&key, turn) && !self.is_stopping() {

@@ -1,7 +1,7 @@
 //! The registry's state, and how a session is found or started.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use actix::Addr;
@@ -13,16 +13,20 @@ use protocol::session::{Address, Mail};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery};
 use supervision::planted::{Bug, planted};
+use supervision::pressure::{Level, Pressure};
 use supervision::spawn::OnDown;
 use supervision::{Child, CrashCell, Kernel, Lease, Placement, Slots, shard_of};
 
 use crate::budget::Budget;
+use crate::pause::Pause;
 use crate::quarantine::Waitlist;
 use crate::shard::Shard;
 use crate::sweep::{Idle, leavers};
 
 /// How often a stop or a recovery looks whether it may go on.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(5);
+/// After this long an idle session leaves while the memory is short.
+const IDLE_UNDER_PRESSURE: Duration = Duration::from_secs(2);
 /// How long the sessions together may take to checkpoint their turns at an orderly stop.
 const CHECKPOINT_MAX: Duration = Duration::from_secs(10);
 
@@ -38,6 +42,8 @@ pub struct Deps {
     pub config: RegistryConfig,
     /// Starts sessions.
     pub factory: Arc<dyn SessionFactory>,
+    /// Whether sessions have to leave for want of memory.
+    pub memory: Arc<Pressure>,
 }
 
 /// Settings.
@@ -82,20 +88,29 @@ pub(crate) struct Sector {
     pub slots: Slots,
     pub waitlist: Waitlist,
     pub budget: Mutex<Budget>,
+    pause: Mutex<Pause>,
     mailbox: AtomicU64,
     /// Holds the shard's mailbox open, so that it can be restarted.
     _shard: Addr<Shard>,
 }
 
+impl Sector {
+    /// Whether it starts no sessions for now.
+    pub fn pause(&self) -> MutexGuard<'_, Pause> {
+        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// See the crate's documentation.
 pub struct Registry {
-    me: Weak<Registry>,
+    pub(crate) me: Weak<Registry>,
     pub(crate) kernel: Kernel,
     pub(crate) placement: Arc<dyn Placement>,
     pub(crate) metrics: Metrics,
     pub(crate) config: RegistryConfig,
     pub(crate) sectors: Vec<Sector>,
     factory: Arc<dyn SessionFactory>,
+    memory: Arc<Pressure>,
     journal: OnceLock<Arc<dyn Journal>>,
     stopping: AtomicBool,
 }
@@ -103,7 +118,7 @@ pub struct Registry {
 impl Registry {
     /// Starts the shards. No session is started before [`attach_journal`](Self::attach_journal).
     pub fn new(deps: Deps) -> Arc<Self> {
-        let Deps { kernel, placement, metrics, config, factory } = deps;
+        let Deps { kernel, placement, metrics, config, factory, memory } = deps;
         Arc::new_cyclic(|me: &Weak<Self>| {
             let sector = |index: usize| {
                 let child = Child::new(shard_path(index), Kind::Registry);
@@ -113,6 +128,7 @@ impl Registry {
                     slots: Slots::new(kernel.ports().clock.clone()),
                     waitlist: Waitlist::default(),
                     budget: Mutex::default(),
+                    pause: Mutex::default(),
                     mailbox: AtomicU64::new(0),
                     _shard: kernel.spawn(child, &*placement, index, make),
                 }
@@ -126,6 +142,7 @@ impl Registry {
                 config,
                 sectors,
                 factory,
+                memory,
                 journal: OnceLock::new(),
                 stopping: AtomicBool::new(false),
             }
@@ -153,8 +170,13 @@ impl Registry {
 
     /// Finds or starts the session; the mail comes back when it must not be live.
     fn reach(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail> {
+        self.reach_for(key, mail, None)
+    }
+
+    /// The same; `cause` is the event that led to it.
+    pub(crate) fn reach_for(&self, key: &SessionKey, mail: Mail, cause: Option<String>) -> Result<(), Mail> {
         let (index, sector) = self.sector(key);
-        sector.slots.tell(key, mail, |lease| self.start(index, lease, None))
+        sector.slots.tell(key, mail, |lease| self.start(index, lease, cause))
     }
 
     /// Starts a session that has work; false when it is live or must not be. `cause` is the event that led to it.
@@ -166,7 +188,8 @@ impl Registry {
     /// Under the slot's guard: what is checked here cannot change before the slot is there.
     fn start(&self, shard: usize, lease: Lease, cause: Option<String>) -> Option<Address> {
         let key = lease.key().clone();
-        if self.is_stopping() || self.journal().is_none() || self.sectors[shard].waitlist.holds(&key) {
+        let sector = &self.sectors[shard];
+        if self.is_stopping() || self.journal().is_none() || sector.waitlist.holds(&key) || sector.pause().holds() {
             return None;
         }
         let crash = CrashCell::default();
@@ -198,11 +221,19 @@ impl Registry {
         });
         sector.mailbox.store(mailbox, Ordering::Relaxed);
         let live_max = self.config.max_live.div_ceil(self.sectors.len());
-        for key in leavers(idle, live, self.config.idle, live_max) {
+        // For want of memory all that do nothing leave, after a moment, so that none goes between two turns.
+        let idle_max = match self.memory.level() {
+            Level::Calm => self.config.idle,
+            Level::High | Level::Refusing => self.config.idle.min(IDLE_UNDER_PRESSURE),
+        };
+        for key in leavers(idle, live, idle_max, live_max) {
             // One that has left meanwhile needs no asking.
             let _ = sector.slots.tell_live(&key, Mail::Passivate);
         }
-        self.end_quarantines(sector);
+        self.end_pause(index, sector);
+        if !sector.pause().holds() {
+            self.end_quarantines(sector);
+        }
         if index == 0 {
             self.count();
         }
@@ -276,12 +307,21 @@ impl QueuedSink for Registry {
 
 impl Sessions for Registry {
     fn tell(&self, key: &SessionKey, mail: Mail) -> Result<(), Unreachable> {
+        let Err(mail) = self.answer_for(key, mail) else { return Ok(()) };
         self.reach(key, mail).map_err(|_| {
-            if self.sector(key).1.waitlist.holds(key) { Unreachable::Quarantined } else { Unreachable::Stopping }
+            let (_, sector) = self.sector(key);
+            if sector.waitlist.holds(key) {
+                Unreachable::Quarantined
+            } else if self.is_stopping() {
+                Unreachable::Stopping
+            } else {
+                Unreachable::Paused
+            }
         })
     }
 
     fn tell_live(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail> {
+        let Err(mail) = self.answer_for(key, mail) else { return Ok(()) };
         self.sector(key).1.slots.tell_live(key, mail)
     }
 
@@ -299,6 +339,12 @@ impl Sessions for Registry {
 
     fn release(&self, key: &SessionKey) -> bool {
         let (_, sector) = self.sector(key);
-        sector.waitlist.release(key).map(|held| self.released(key, held, "by hand")).is_some()
+        let Some(held) = sector.waitlist.release(key) else { return false };
+        if let Some(journal) = self.journal() {
+            // Nobody waits for it: should it not get to the disk, the next process holds the session back again.
+            drop(journal.unquarantine(key.clone()));
+        }
+        self.released(key, held, "by hand");
+        true
     }
 }

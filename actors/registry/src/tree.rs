@@ -32,9 +32,12 @@ impl Registry {
         shard.inbox = slots.iter().map(|slot| u64::from(slot.note.inbox)).sum();
         let waiting = sector.waitlist.all().into_iter().map(|(key, waiting)| held(index, key, &waiting));
         shard.children = waiting.take(SHOWN_SESSIONS_MAX).collect();
+        if sector.pause().holds() {
+            shard.state = "paused".to_owned();
+        }
         let hidden = slots.len().saturating_sub(SHOWN_SESSIONS_MAX);
         if hidden > 0 {
-            shard.state = format!("running ({hidden} more sessions)");
+            shard.state = format!("{} ({hidden} more sessions)", shard.state);
             slots.sort_by_key(|slot| slot.note.state == State::Idle);
             slots.truncate(SHOWN_SESSIONS_MAX);
         }

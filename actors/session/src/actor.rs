@@ -15,17 +15,19 @@ mod model;
 mod perform;
 mod read;
 mod spans;
+mod stall;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Supervised};
 use domain::ids::{MessageId, TurnId};
 use protocol::metrics::ByKind;
 use protocol::provider::Event;
-use protocol::session::{Mail, State, Status};
+use protocol::session::{Mail, State, Status, Stopped};
 use protocol::supervision::{self as log, ActorPath, EventName, Kind};
 use protocol::tools::ToolFinished;
 use supervision::lease::Note;
@@ -35,9 +37,10 @@ use tokio::sync::oneshot;
 
 use crate::gather;
 use crate::inbox::Inbox;
+use crate::places::Placed;
 use crate::shared::{Neighbours, Shared};
 use crate::sweep::{self, Tick};
-use crate::turn::{Input, Now};
+use crate::turn::{Input, Now, Shown, Verdict};
 
 use live::Live;
 
@@ -56,6 +59,8 @@ pub struct Session {
     life: u32,
     /// Loads by itself since something was last made durable; a crash does not end the count.
     reloads: u8,
+    /// Loads in a row that took too long.
+    stuck_loads: u8,
     swept: bool,
     noted: Note,
     state: Life,
@@ -74,6 +79,17 @@ struct Loading {
     kept: Vec<Mail>,
     awaited: Vec<crate::drain::Asked>,
     before: Before,
+    since: Duration,
+    /// The end of a turn of which it is not known whether it is durable.
+    ending: Option<(Shown, Verdict)>,
+}
+
+impl Loading {
+    fn keep(&mut self, mail: Mail) {
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push(mail);
+        }
+    }
 }
 
 /// How the life before this one ended.
@@ -110,6 +126,7 @@ impl Session {
             file,
             life: 0,
             reloads: 0,
+            stuck_loads: 0,
             swept: false,
             noted: Note { state: State::Loading, turn: None, inbox: 0 },
             state: Life::Loading(Box::new(loading)),
@@ -139,10 +156,13 @@ impl Session {
                 }
                 Mail::Status { reply } => answer(reply, self.status()),
                 Mail::Passivate => {}
-                Mail::Stop { .. } | Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Drain | Mail::Interrupt => {
-                    if loading.kept.len() < KEPT_MAX {
-                        loading.kept.push(mail);
-                    }
+                Mail::Stop { all, reply } => {
+                    let waiting = count(loading.early.len());
+                    answer(reply, Stopped { cancelled: None, dropped: 0, waiting, later: true });
+                    loading.keep(Mail::Stop { all, reply: oneshot::channel().0 });
+                }
+                Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Drain | Mail::Interrupt => {
+                    loading.keep(mail);
                 }
             },
             Life::Live(_) => self.live_mail(mail, ctx),
@@ -328,6 +348,15 @@ impl Handler<ToolFinished> for Session {
 
     fn handle(&mut self, finished: ToolFinished, ctx: &mut Self::Context) {
         self.tool_event(finished, ctx);
+        self.note();
+    }
+}
+
+impl Handler<Placed> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Placed(place): Placed, ctx: &mut Self::Context) {
+        self.placed(place, ctx);
         self.note();
     }
 }

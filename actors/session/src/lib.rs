@@ -15,6 +15,7 @@ mod file;
 mod gather;
 pub mod inbox;
 mod ledger;
+mod places;
 pub mod repair;
 mod shared;
 mod sweep;

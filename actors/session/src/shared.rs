@@ -13,11 +13,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
 use protocol::metrics::{ByKind, Metrics};
 use protocol::supervision::{Kind, SupervisionLog};
-use protocol::turn::TurnEvents;
+use protocol::turn::{Pulse, TurnEvents};
 use protocol::{provider, tools};
 use supervision::ports::Ports;
 use supervision::{Gone, tell};
 
+use crate::places::Places;
 use crate::system::SystemPrompt;
 use crate::turn::Rules;
 
@@ -52,6 +53,8 @@ pub struct SessionConfig {
     pub context_cache_bytes: u64,
     /// Time without progress after which a turn is cancelled.
     pub stall: Duration,
+    /// Turns that run at once in the whole process.
+    pub running_max: usize,
 }
 
 /// One per process.
@@ -64,6 +67,7 @@ pub struct Shared {
     pub(crate) config: SessionConfig,
     pub(crate) rules: Arc<Rules>,
     pub(crate) system: SystemPrompt,
+    pub(crate) places: Arc<Places>,
     /// Bytes of transcripts in memory.
     pub(crate) cached: AtomicU64,
     /// Messages on their way to the front ends, by kind.
@@ -83,6 +87,8 @@ pub struct Neighbours {
     pub permits: Recipient<provider::AskPermit>,
     /// Calls the model.
     pub model: Recipient<provider::Complete>,
+    /// Beats whenever somebody was granted that right.
+    pub granted: Pulse,
     /// Runs tools.
     pub tools: Recipient<tools::RunTool>,
 }
@@ -125,10 +131,11 @@ impl Shared {
             model: Arc::clone(&config.model),
         });
         let system = SystemPrompt::new(&config.workspace, tools);
+        let places = Places::new(config.running_max, metrics.clone());
         let cached = AtomicU64::new(0);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });
         let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools) };
-        Arc::new(Self { ports, log, journal, events, metrics, config, rules, system, cached, mail })
+        Arc::new(Self { ports, log, journal, events, metrics, config, rules, system, places, cached, mail })
     }
 
     /// Bytes of conversations that all sessions together keep in memory.

@@ -127,6 +127,11 @@ impl View {
         self.retry_at = None;
     }
 
+    /// The job under way does not end. Turns go on meanwhile, as after a failed one; there is no second job beside it.
+    pub fn stuck(&mut self, now: Duration) {
+        self.retry_at = Some(now);
+    }
+
     /// The file was read, when it was known for `length` bytes, and stands so. What has been written since is newer.
     pub fn found(&mut self, length: u64, standing: &Standing) {
         if self.known.length != length || self.writing.is_some() {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::ids::{Attempt, Epoch, MessageId, TurnId};
 use protocol::supervision::{Crash, ExitReason};
+use tokio_util::sync::CancellationToken;
 
 /// Shared between an actor and its supervisor; outlives the actor's value, which a crash leaves in pieces.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +27,7 @@ struct State {
     forgiven: bool,
     event: Option<String>,
     exit: Option<ExitReason>,
+    linked: Option<CancellationToken>,
     last: Option<Box<LoggedCrash>>,
 }
 
@@ -54,6 +56,21 @@ impl CrashCell {
         let mut state = self.state();
         state.turn = None;
         state.message = None;
+        state.linked = None;
+    }
+
+    /// Ties what the turn has started (model call, tools and their processes) to this incarnation: `token` is cancelled
+    /// as soon as it crashes or ends, while its value may stay until the backoff is over.
+    pub fn link(&self, token: CancellationToken) {
+        self.state().linked = Some(token);
+    }
+
+    /// Ends what is linked.
+    pub(crate) fn sever(&self) {
+        let linked = self.state().linked.take();
+        if let Some(linked) = linked {
+            linked.cancel();
+        }
     }
 
     /// The ownership number, for the events of this incarnation.

@@ -176,6 +176,15 @@ impl Slots {
         Some(self.0.view(&key, &slot))
     }
 
+    /// Notes that a session crashed and waits for its restart.
+    pub fn restarts(&self, key: &SessionKey, incarnation: u64) {
+        if let Some(slot) = self.0.map.get(key)
+            && slot.cell.incarnation == incarnation
+        {
+            slot.cell.note().state = State::Restarting;
+        }
+    }
+
     /// How a live session is.
     pub fn view(&self, key: &SessionKey) -> Option<SlotView> {
         self.0.map.get(key).map(|slot| self.0.view(key, &slot))

@@ -34,8 +34,13 @@ use writer::{Job, Writer};
 pub const QUEUED_EVENTS_MAX: usize = 16_384;
 
 /// Events about the whole process, of which the last id is kept: see [`SupervisionLog::latest`].
-const LATEST: [EventName; 4] =
-    [EventName::ProcessStarted, EventName::GatewayStopping, EventName::JournalReadOnly, EventName::GatewayStarted];
+const LATEST: [EventName; 5] = [
+    EventName::ProcessStarted,
+    EventName::GatewayStopping,
+    EventName::JournalReadOnly,
+    EventName::MemoryHigh,
+    EventName::GatewayStarted,
+];
 
 /// Where and how much is written.
 #[derive(Debug, Clone)]

@@ -16,7 +16,8 @@ pub(crate) struct Vitals {
     pub kind: Kind,
     pub since_ms: u64,
     pub restarts: AtomicU32,
-    birth: u64,
+    /// Its number among all actors that were born.
+    pub birth: u64,
 }
 
 struct Watched {
@@ -100,6 +101,15 @@ impl Monitors {
             map.remove_if(&down.path, |_, all| all.is_empty());
         }
         notify(&watchers.flatten().unwrap_or_default(), down);
+    }
+
+    /// The path of a live actor. Looks at all of them.
+    pub fn path_of(&self, birth: u64) -> Option<ActorPath> {
+        let here = |all: &Vec<Watched>| all.iter().any(|one| one.vitals.birth == birth);
+        let found = |map: &DashMap<ActorPath, Vec<Watched>>| {
+            map.iter().find(|entry| here(entry.value())).map(|entry| entry.key().clone())
+        };
+        found(&self.others).or_else(|| found(&self.sessions))
     }
 
     /// The live actors but sessions, by path.

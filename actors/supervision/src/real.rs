@@ -1,5 +1,7 @@
 //! The ports as the operating system provides them.
 
+pub mod memory;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};

@@ -8,6 +8,8 @@
 //!     └─▶ ended
 //! ```
 //!
+//! What an incarnation has linked ([`crate::CrashCell::link`]) ends with it, at once.
+//!
 //! **Invariant:** exactly one `Down` for each incarnation. At the last one, in this order: `on_down` (the owner removes
 //! the slot, so that nobody sends any more), the actor and its mailbox are dropped, the watchers are told. Its `exited`
 //! event is recorded before all of that, so that whatever follows from it can name it.
@@ -31,6 +33,7 @@ use crate::monitor::Vitals;
 use crate::panic::{Caught, catch};
 use crate::planted::act;
 use crate::restart::{CrashHistory, Verdict};
+use crate::running::as_actor;
 use crate::spawn::{Child, Kernel};
 
 /// The part of supervision that does not depend on the actor's type. Its drop reports the end of an actor that never ran.
@@ -70,6 +73,7 @@ impl Watch {
 
     /// Decides about a panic: the backoff, or `None` to give up.
     fn crashed(&mut self, caught: Caught) -> Option<Duration> {
+        self.child.crash.sever();
         if self.child.crash.take_forgiven() {
             self.history.forgive();
         }
@@ -143,6 +147,7 @@ impl Watch {
         if std::mem::replace(&mut self.reported, true) {
             return;
         }
+        self.child.crash.sever();
         let (reason, crash) = self.ended.take().unwrap_or_else(|| {
             // Dropped while it ran: its runtime ended, in order or not.
             let dropped = if self.kernel.is_stopping() { ExitReason::Shutdown } else { ExitReason::Killed };
@@ -246,9 +251,11 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervise<A> {
                 }
             }
             let begun = sampled().then(|| self.watch.kernel.ports().clock.mono());
-            let polled = catch(|| {
-                let _acting = act(self.watch.child.kind);
-                Pin::new(actor).poll(task)
+            let polled = as_actor(self.watch.vitals.birth, || {
+                catch(|| {
+                    let _acting = act(self.watch.child.kind);
+                    Pin::new(actor).poll(task)
+                })
             });
             if let Some(begun) = begun {
                 self.watch.took(begun);

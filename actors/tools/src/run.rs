@@ -1,5 +1,6 @@
 //! One call, from the message to its only answer.
 
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use protocol::metrics::{ByTool, ByToolResult, Metrics};
 use protocol::supervision::{ActorPath, Event, EventName, ExitReason, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
 use protocol::trace::{Span, Step, Value};
-use protocol::turn::Stamp;
+use protocol::turn::{Pulse, Stamp};
 use supervision::panic::{Caught, caught};
 use supervision::ports::Clock;
-use supervision::{Kernel, tell};
+use supervision::{Kernel, Label, tell};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -34,12 +35,12 @@ pub(crate) struct Deps {
 
 /// Runs the call and reports it.
 pub(crate) async fn call(deps: Arc<Deps>, message: RunTool) {
-    let RunTool { stamp, key, call, cancel, reply_to } = message;
+    let RunTool { stamp, key, call, pulse, cancel, reply_to } = message;
     let (id, name) = (call.id.clone(), call.name.clone());
     let counted = Counted::new(&deps, &call, stamp);
     let outcome = match deps.catalog.prepare(call.clone()) {
         Err(problem) => Outcome::error(format!("Error: {problem}")),
-        Ok(prepared) => outcome(&deps, prepared, call, key, stamp, &cancel).await,
+        Ok(prepared) => outcome(&deps, prepared, call, key, (stamp, pulse), &cancel).await,
     };
     counted.ended(outcome.end);
     let content = text::bounded(&name, outcome.content, deps.catalog.result_chars_max);
@@ -116,7 +117,7 @@ async fn outcome(
     prepared: Prepared,
     call: ToolCall,
     key: SessionKey,
-    stamp: Stamp,
+    (stamp, pulse): (Stamp, Pulse),
     cancel: &CancellationToken,
 ) -> Outcome {
     let Prepared { tool, arguments } = prepared;
@@ -130,6 +131,7 @@ async fn outcome(
         stamp,
         arguments,
         cancel: unwanted.clone(),
+        pulse,
         ports: deps.kernel.ports().clone(),
         owned: owned.clone(),
         crash: crash.clone(),
@@ -147,7 +149,7 @@ async fn outcome(
             ),
         }
     };
-    let outcome = match caught(work).await {
+    let outcome = match caught(labelled(Label::new(&format!("the tool {}", call.name)), work)).await {
         Ok(outcome) => outcome,
         Err(panic) => panicked(deps, &call.name, key, stamp, crash.get().cloned().unwrap_or_else(|| Arc::new(panic))),
     };
@@ -157,6 +159,12 @@ async fn outcome(
         tracing::error!(tool = %call.name, "work of a finished tool call does not end");
     }
     outcome
+}
+
+/// Lets the watchdog say which tool it is that blocks a thread.
+async fn labelled<F: Future>(label: Label, work: F) -> F::Output {
+    let mut work = pin!(work);
+    std::future::poll_fn(|ctx| label.run(|| work.as_mut().poll(ctx))).await
 }
 
 fn panicked(deps: &Deps, name: &str, key: SessionKey, stamp: Stamp, panic: Arc<Caught>) -> Outcome {

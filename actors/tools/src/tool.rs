@@ -10,7 +10,7 @@ use domain::ids::{SessionKey, ToolCallId};
 use domain::request::ToolSpec;
 use futures::future::BoxFuture;
 use protocol::tools::ToolEnd;
-use protocol::turn::Stamp;
+use protocol::turn::{Pulse, Stamp};
 use serde_json::{Map, Value};
 use supervision::panic::{Caught, catch, caught};
 use supervision::ports::{Ports, offload};
@@ -57,6 +57,8 @@ pub struct Call {
     pub arguments: Map<String, Value>,
     /// Cancelled when the result is no longer wanted, for whatever reason; also after the call has ended.
     pub cancel: CancellationToken,
+    /// Beats when the call gets on; see [`Call::progress`].
+    pub(crate) pulse: Pulse,
     /// Files, time, ids and the blocking pool.
     pub ports: Ports,
     /// What the call started; the call counts as finished when all of it has ended.
@@ -94,6 +96,11 @@ impl Call {
             Ok(Err(panic)) => raise(&self.crash, panic),
             Err(_) => resume_unwind(Box::new("the blocking pool takes no more work")),
         }
+    }
+
+    /// Shows that the call gets on, so that its turn is not taken for stuck. A call that ends soon need not.
+    pub fn progress(&self) {
+        self.pulse.beat(self.ports.clock.mono());
     }
 
     /// A text argument, or nothing.

@@ -79,9 +79,11 @@ pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body
         "version": gateway.config.version,
         "phase": doors.phase.get().word(),
         "not_ready": gateway.reasons(),
+        "degraded": doors.metrics.degraded(),
         "uptime_ms": u64::try_from(up.as_millis()).unwrap_or(u64::MAX),
         "sessions_live": doors.sessions.live(),
         "turns_running": doors.metrics.turns_running.get(),
+        "turns_waiting": doors.metrics.turns_waiting.get(),
         "journal": doors.journal.status(),
     }))
 }
@@ -211,7 +213,12 @@ pub(super) async fn drain(State(gateway): State<Arc<Gateway>>) -> Response<Body>
     gateway.doors.phase.set(PhaseWord::Draining);
     gateway.doors.journal.drain();
     gateway.config.stop.cancel();
-    ok(&json!({"draining": true}))
+    ok(&json!({
+        "draining": true,
+        "turns_running": gateway.doors.metrics.turns_running.get(),
+        "journal": gateway.doors.journal.status(),
+        "drain_ms": u64::try_from(gateway.config.drain.as_millis()).unwrap_or(u64::MAX),
+    }))
 }
 
 #[derive(Debug, Deserialize)]

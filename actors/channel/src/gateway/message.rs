@@ -123,7 +123,11 @@ fn refused(refusal: Refusal) -> Response<Body> {
     let status = match refusal {
         Refusal::Conflict => 422,
         Refusal::SessionFull { .. } => 429,
-        Refusal::ProcessFull { .. } | Refusal::Disk { .. } | Refusal::Quarantined { .. } | Refusal::Draining => 503,
+        Refusal::ProcessFull { .. }
+        | Refusal::MemoryFull { .. }
+        | Refusal::Disk { .. }
+        | Refusal::Quarantined { .. }
+        | Refusal::Draining => 503,
     };
     let mut body = json!({"error": {"code": refusal.word(), "message": refusal.detail()}});
     let mut response = match refusal.retry_after_ms() {

@@ -132,7 +132,13 @@ impl Gateway {
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
     let reasons = gateway.reasons();
     let (status, ready) = if reasons.is_empty() { (200, true) } else { (503, false) };
-    http::json(status, json!({"ready": ready, "reasons": reasons}).to_string())
+    let mut body = json!({"ready": ready, "reasons": reasons});
+    let degraded = gateway.doors.metrics.degraded();
+    if !degraded.is_empty() {
+        // Messages are taken all the same.
+        body["degraded"] = json!(degraded);
+    }
+    http::json(status, body.to_string())
 }
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response<Body> {

@@ -92,16 +92,22 @@ impl From<Refusal> for ApiError {
         let status = match refusal {
             Refusal::Conflict => 422,
             Refusal::SessionFull { .. } => 429,
-            Refusal::ProcessFull { .. } | Refusal::Disk { .. } | Refusal::Quarantined { .. } | Refusal::Draining => 503,
+            Refusal::ProcessFull { .. }
+            | Refusal::MemoryFull { .. }
+            | Refusal::Disk { .. }
+            | Refusal::Quarantined { .. }
+            | Refusal::Draining => 503,
         };
         let error = match refusal {
             Refusal::Conflict => Self::request(422, "idempotency_key_conflict", refusal.detail()),
             Refusal::SessionFull { .. } => {
                 Self { kind: "rate_limit_error", ..Self::request(status, refusal.metric(), refusal.detail()) }
             }
-            Refusal::ProcessFull { .. } | Refusal::Disk { .. } | Refusal::Quarantined { .. } | Refusal::Draining => {
-                Self::server(status, refusal.metric(), refusal.detail())
-            }
+            Refusal::ProcessFull { .. }
+            | Refusal::MemoryFull { .. }
+            | Refusal::Disk { .. }
+            | Refusal::Quarantined { .. }
+            | Refusal::Draining => Self::server(status, refusal.metric(), refusal.detail()),
         };
         Self { retry_after_ms: refusal.retry_after_ms(), ..error }
     }

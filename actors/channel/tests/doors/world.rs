@@ -284,7 +284,7 @@ impl Sessions for Backend {
             }
             Mail::CancelTurn { turn } => self.cancels.send(turn).unwrap(),
             Mail::Stop { all, reply } => {
-                let _ = reply.send(Stopped { cancelled: None, dropped: u32::from(all), waiting: 0 });
+                let _ = reply.send(Stopped { cancelled: None, dropped: u32::from(all), waiting: 0, later: false });
             }
             Mail::Status { reply } => {
                 let _ = reply.send(Status {

@@ -71,14 +71,18 @@ fn a_repeated_id_starts_nothing_also_after_a_restart() {
 #[test]
 fn bounds_refuse_and_write_nothing() {
     let options = crate::Options { inbox_max: 2, inbox_max_bytes: 10, queued_max_bytes: 12, ..tiny() };
+    let memory = options.memory.clone();
     let mut machine = Machine::start(disk(), options).unwrap();
-    let busy = |why| Enqueued::Busy { retry_after_ms: if why == BusyReason::Process { 2000 } else { 1000 }, why };
-    assert_eq!(machine.enqueue(message("a", 1, "m1", &[0; 11])), busy(BusyReason::Session));
+    let busy = |retry_after_ms, why| Enqueued::Busy { retry_after_ms, why };
+    assert_eq!(machine.enqueue(message("a", 1, "m1", &[0; 11])), busy(1000, BusyReason::Session));
     machine.enqueue(message("a", 1, "m1", b"1234"));
     machine.enqueue(message("a", 2, "m2", b"5678"));
     let before = machine.disk.operations();
-    assert_eq!(machine.enqueue(message("a", 3, "m3", b"")), busy(BusyReason::Session));
-    assert_eq!(machine.enqueue(message("b", 4, "m1", b"12345")), busy(BusyReason::Process));
+    assert_eq!(machine.enqueue(message("a", 3, "m3", b"")), busy(1200, BusyReason::Session));
+    assert_eq!(machine.enqueue(message("b", 4, "m1", b"12345")), busy(2004, BusyReason::Process));
+    memory.set(supervision::pressure::Level::Refusing);
+    assert_eq!(machine.enqueue(message("b", 4, "m1", b"")), busy(2004, BusyReason::Memory));
+    memory.set(supervision::pressure::Level::Calm);
     machine.engine.take(Call::Drain);
     assert_eq!(machine.enqueue(message("b", 4, "m1", b"")), Enqueued::Draining);
     assert_eq!(machine.disk.operations(), before);
@@ -89,7 +93,7 @@ fn bounds_refuse_and_write_nothing() {
     let mut machine = machine.kill();
     assert_eq!(machine.ask(Call::Unfinished)[0].quarantined_until_ms, Some(u64::MAX));
     machine.ask(|reply| Call::Unquarantine(key("a"), reply));
-    assert_eq!(machine.enqueue(message("a", 3, "m3", b"")), busy(BusyReason::Session));
+    assert_eq!(machine.enqueue(message("a", 3, "m3", b"")), busy(1200, BusyReason::Session));
 }
 
 #[test]

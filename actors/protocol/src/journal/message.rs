@@ -96,6 +96,8 @@ pub enum BusyReason {
     Session,
     /// `runtime.queuedMaxBytes` of the process.
     Process,
+    /// `runtime.memoryHighBytes` of the process.
+    Memory,
     /// The log is near its size limit, or cannot be written.
     Disk,
 }

@@ -1,6 +1,10 @@
 use domain::chat::{Content, Message, StopReason};
 use domain::ids::{Attempt, Epoch, SessionKey, TurnId};
 use protocol::metrics::{ByProviderResult, Metrics};
+use protocol::supervision::EventName;
+use supervision::log::MemoryLog;
+use supervision::memory::RuntimeClock;
+use supervision::ports::Ports;
 use testkit::deadline::{run, run_paused, timed};
 use testkit::model::{Model, PlannedError};
 use testkit::probe::Probe;
@@ -13,6 +17,7 @@ use crate::{Limits, Server, Settings};
 struct Scene {
     provider: actix::Addr<Provider>,
     shared: Arc<Shared>,
+    log: Arc<MemoryLog>,
     probe: Probe<Event>,
     cancel: CancellationToken,
 }
@@ -22,10 +27,12 @@ const STAMP: Stamp = Stamp { epoch: Epoch(3), turn: TurnId(Uuid::from_u128(0xabc
 impl Scene {
     #[allow(clippy::disallowed_methods, reason = "the test watches the actor")]
     fn new(backend: crate::Backend) -> Self {
+        let log = MemoryLog::new();
         let settings = Settings { backend, concurrent_max: 1, limits: Limits::default() };
-        let shared = Shared::new(settings, Metrics::default(), supervision::real::real_ports(1).unwrap()).unwrap();
+        let ports = Ports { clock: RuntimeClock::new(), ..supervision::real::real_ports(1).unwrap() };
+        let shared = Shared::new(settings, Metrics::default(), ports, log.clone()).unwrap();
         let provider = Provider::new(shared.clone()).start();
-        Self { provider, shared, probe: Probe::new(), cancel: CancellationToken::new() }
+        Self { provider, shared, log, probe: Probe::new(), cancel: CancellationToken::new() }
     }
 
     fn offline() -> Self {
@@ -185,9 +192,10 @@ fn what_does_not_pass_fails_at_once_and_says_who_and_why() {
         let mut scene = Scene::server(&model);
         for (what, kind, part) in [
             ("401", FailureKind::Unauthorized, "check providers.test.apiKey"),
-            ("quota", FailureKind::Billing, "no credit"),
             ("context", FailureKind::ContextTooLong, "too long"),
             ("404", FailureKind::Refused, "test answered 404"),
+            // The last, as nobody is asked after it.
+            ("quota", FailureKind::Billing, "no credit"),
         ] {
             scene.complete(&format!("[[error={what}]]")).await;
             let failure = scene.failed().await;
@@ -233,5 +241,48 @@ fn a_call_that_ends_without_an_answer_says_so() {
         assert!(crash.await.is_err());
         assert_eq!(scene.failed().await.kind, FailureKind::Transient);
         assert_eq!(scene.calls("crashed"), 1);
+    });
+}
+
+#[test]
+fn a_provider_that_fails_in_a_row_is_left_alone_and_tried_again_by_one_call() {
+    run_paused("breaker", async {
+        let model = Model::start().await;
+        let mut scene = Scene::server(&model);
+        let asked = || model.stats().requests;
+        // Each call tries four times; the third one reaches the limit.
+        for _ in 0..3 {
+            scene.complete("[[error=500]]").await;
+            assert_eq!(scene.failed().await.kind, FailureKind::Transient);
+        }
+        let before = asked();
+        let opened = scene.log.named(EventName::ProviderOpened).remove(0);
+        assert_eq!((opened.backoff_ms, opened.verdict.as_deref()), (Some(5000), Some("not asked for 5 s")));
+        assert_eq!(scene.shared.metrics.degraded(), ["provider_not_asked"]);
+        scene.complete("hello").await;
+        let failure = scene.failed().await;
+        assert!(failure.detail.contains("test is not asked for now"), "{}", failure.detail);
+        assert_eq!((asked(), scene.calls("not_asked")), (before, 1), "the provider is not asked");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        scene.complete("hello").await;
+        scene.completed().await;
+        let closed = scene.log.named(EventName::ProviderClosed).remove(0);
+        assert_eq!(closed.cause.as_deref(), Some(&*opened.id));
+        assert!(scene.shared.metrics.degraded().is_empty());
+    });
+}
+
+#[test]
+fn an_account_without_credit_is_asked_once_and_not_for_each_message() {
+    run_paused("billing", async {
+        let model = Model::start().await;
+        let mut scene = Scene::server(&model);
+        for _ in 0..390 {
+            scene.complete("[[error=quota]]").await;
+            let failure = scene.failed().await;
+            assert_eq!(failure.kind, FailureKind::Billing);
+            assert!(failure.detail.contains("no credit left"), "{}", failure.detail);
+        }
+        assert_eq!(model.stats().requests, 1);
     });
 }

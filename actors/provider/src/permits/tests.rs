@@ -29,7 +29,7 @@ async fn granted(probe: &mut Probe<Event>) -> (usize, u32, Permit) {
 #[test]
 fn a_session_with_nothing_running_comes_before_one_that_asks_twice() {
     run("fairness", async {
-        let (places, mut probe) = (Places::new(2), Probe::new());
+        let (places, mut probe) = (Places::new(2, Arc::new(supervision::real::RealClock::new())), Probe::new());
         let to = probe.recipient();
         for (session, round) in [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (2, 2)] {
             places.ask(ask(session, round, &to));
@@ -54,7 +54,7 @@ fn a_session_with_nothing_running_comes_before_one_that_asks_twice() {
 #[test]
 fn who_gave_up_or_is_gone_gets_no_place_and_holds_none() {
     run("leavers", async {
-        let (places, mut probe) = (Places::new(1), Probe::new());
+        let (places, mut probe) = (Places::new(1, Arc::new(supervision::real::RealClock::new())), Probe::new());
         let to = probe.recipient();
         places.ask(ask(1, 1, &to));
         let held = granted(&mut probe).await.2;
@@ -78,7 +78,7 @@ fn who_gave_up_or_is_gone_gets_no_place_and_holds_none() {
 #[test]
 fn cancelled_asks_do_not_pile_up() {
     run("sweep", async {
-        let (places, mut probe) = (Places::new(1), Probe::new());
+        let (places, mut probe) = (Places::new(1, Arc::new(supervision::real::RealClock::new())), Probe::new());
         let to = probe.recipient();
         places.ask(ask(0, 1, &to));
         let _held = granted(&mut probe).await.2;
@@ -97,7 +97,7 @@ proptest! {
     #[test]
     fn places_are_never_lost_nor_made(steps in proptest::collection::vec((0usize..4, 0usize..5), 1..60), max in 1usize..4) {
         run("places", async move {
-            let (places, mut probe) = (Places::new(max), Probe::new());
+            let (places, mut probe) = (Places::new(max, Arc::new(supervision::real::RealClock::new())), Probe::new());
             let (to, mut held, mut cancels) = (probe.recipient(), Vec::new(), Vec::new());
             for (what, which) in steps {
                 match what {

@@ -83,7 +83,20 @@ impl Journal for ToyJournal {
         answered(())
     }
     fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
-        answered(self.unfinished.lock().unwrap().clone())
+        let mut all = self.unfinished.lock().unwrap().clone();
+        for (key, turns) in self.open.lock().unwrap().iter() {
+            if !turns.is_empty() && !all.iter().any(|one| one.key == *key) {
+                let turns = turns.len() as u32;
+                all.push(Unfinished {
+                    key: key.clone(),
+                    cut: None,
+                    turns,
+                    quarantined_until_ms: None,
+                    quarantined_times: 0,
+                });
+            }
+        }
+        answered(all)
     }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         never()

@@ -5,6 +5,7 @@ use protocol::registry::{Sessions, Unreachable};
 use protocol::session::Mail;
 use protocol::supervision::{EventName, TreeNode};
 use protocol::top::{TopQuery, TopRow, TopSort};
+use supervision::pressure::Level;
 use testkit::deadline::run_paused;
 use tokio::sync::oneshot;
 
@@ -178,5 +179,28 @@ fn the_busiest_sessions_are_found_among_many() {
             assert_eq!(row.turn.is_some(), row.running_ms.is_some());
             assert!(row.running_ms.is_none_or(|ms| ms <= TURN.as_millis() as u64), "{row:?}");
         }
+    });
+}
+
+#[test]
+fn for_want_of_memory_the_idle_leave_at_once_and_those_with_work_stay() {
+    run_paused("memory", async {
+        let stage = Stage::new();
+        for n in 0..20 {
+            stage.enqueue(&key(n), 0);
+        }
+        seconds(10).await;
+        assert_eq!(stage.live(), 20);
+        stage.memory.set(Level::High);
+        pass(Duration::from_millis(900)).await;
+        for _ in 0..1000 {
+            stage.enqueue(&key(1), 0);
+        }
+        seconds(2).await;
+        assert_eq!(stage.live(), 1);
+        stage.memory.set(Level::Calm);
+        stage.enqueue(&key(2), 0);
+        seconds(60).await;
+        assert_eq!((stage.done(&key(1)), stage.done(&key(2)), stage.live()), (1001, 2, 2));
     });
 }

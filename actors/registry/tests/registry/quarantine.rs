@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use protocol::registry::{Sessions, Unreachable};
-use protocol::session::Mail;
+use protocol::session::{Mail, State};
 use protocol::supervision::EventName;
 use testkit::deadline::run_paused;
 use tokio::sync::oneshot;
@@ -27,16 +27,19 @@ fn a_session_that_gives_up_waits_and_keeps_its_messages() {
 
         stage.enqueue(&key(1), 0);
         let (reply, _answer) = oneshot::channel();
-        assert_eq!(stage.registry.tell(&key(1), Mail::Status { reply }), Err(Unreachable::Quarantined));
+        let read = Mail::ReadTurn { turn: domain::ids::TurnId(uuid::Uuid::nil()), reply };
+        assert_eq!(stage.registry.tell(&key(1), read), Err(Unreachable::Quarantined));
         assert_eq!(stage.live(), 1);
 
         pass(QUARANTINE).await;
         assert_eq!(stage.done(&key(1)), 3, "released by time, nothing lost");
-        assert_eq!(*stage.journal.unquarantined.lock().unwrap(), [key(1)]);
+        assert!(stage.journal.unquarantined.lock().unwrap().is_empty(), "it has yet to do well");
         let released = stage.log.named(EventName::Released).remove(0);
         assert_eq!(released.cause.as_deref(), Some(&*quarantined.id));
         let started = stage.log.named(EventName::Started).pop().unwrap();
         assert_eq!(started.cause, Some(released.id), "and that led to its start");
+        pass(crate::stage::IDLE * 2).await;
+        assert_eq!(*stage.journal.unquarantined.lock().unwrap(), [key(1)]);
     });
 }
 
@@ -101,5 +104,63 @@ fn many_crashing_sessions_escalate_and_one_does_not() {
         let escalated = stage.log.named(EventName::Escalated);
         assert_eq!(escalated.len(), 1);
         assert_eq!(&*escalated[0].path.0, "/registry/0");
+    });
+}
+
+#[test]
+fn a_shard_that_escalates_starts_no_sessions_for_a_while_and_resumes_by_itself() {
+    run_paused("pause", async {
+        let stage = Stage::with(1000, 1);
+        for n in 10..15 {
+            stage.enqueue(&key(n), 1);
+        }
+        pass(Duration::from_millis(500)).await;
+        let escalated = stage.log.named(EventName::Escalated).remove(0);
+        assert_eq!((escalated.backoff_ms, escalated.cause.is_some()), (Some(2000), true));
+        assert_eq!(escalated.verdict.as_deref(), Some("no session is started for 2 s"));
+        assert_eq!(stage.kernel.metrics().degraded(), ["sessions_paused"]);
+        let live = stage.live();
+        for n in 20..25 {
+            stage.enqueue(&key(n), 0);
+        }
+        let (reply, _answer) = oneshot::channel();
+        assert_eq!(stage.registry.tell(&key(99), Mail::Status { reply }), Err(Unreachable::Paused));
+        pass(Duration::from_secs(1)).await;
+        assert_eq!((stage.live(), stage.done(&key(20))), (live, 0), "accepted and not started");
+        assert_eq!(stage.registry.tree().children[0].state, "paused");
+        seconds(10).await;
+        let resumed = stage.log.named(EventName::Resumed).remove(0);
+        assert_eq!(resumed.cause.as_deref(), Some(&*escalated.id));
+        for n in (10..15).chain(20..25) {
+            assert_eq!(stage.done(&key(n)), 1, "{n}");
+        }
+        assert!(stage.kernel.metrics().degraded().is_empty());
+    });
+}
+
+#[test]
+fn control_is_answered_while_a_session_waits_for_its_restart_or_the_end_of_its_quarantine() {
+    run_paused("control", async {
+        let stage = Stage::new();
+        stage.enqueue(&key(1), 5);
+        stage.enqueue(&key(1), 0);
+        let mut seen = Vec::new();
+        for _ in 0..3000 {
+            pass(Duration::from_millis(10)).await;
+            let (reply, mut status) = oneshot::channel();
+            stage.registry.tell_live(&key(1), Mail::Status { reply }).unwrap();
+            let Ok(status) = status.try_recv() else { continue };
+            let (reply, mut stopped) = oneshot::channel();
+            stage.registry.tell_live(&key(1), Mail::Stop { all: false, reply }).unwrap();
+            let stopped = stopped.try_recv().unwrap();
+            assert!(stopped.later && stopped.cancelled.is_none());
+            seen.push((status.state, status.inbox, stopped.waiting));
+        }
+        seen.dedup();
+        assert_eq!(seen, [(State::Restarting, 1, 1), (State::Quarantined, 2, 2)]);
+        let before = stage.watched.stops.lock().unwrap().len();
+        assert!(stage.registry.release(&key(1)));
+        seconds(1).await;
+        assert_eq!(stage.watched.stops.lock().unwrap()[before..], [false], "remembered, once");
     });
 }

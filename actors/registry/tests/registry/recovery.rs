@@ -72,6 +72,21 @@ fn a_quarantine_outlives_the_process() {
 }
 
 #[test]
+fn a_quarantine_after_a_restart_is_longer_than_the_one_before_it() {
+    run_paused("doubling", async {
+        let stage = Stage::new();
+        left(&stage, &key(1), None, 5);
+        stage.journal.unfinished.lock().unwrap()[0].quarantined_times = 2;
+        stage.registry.recover().await;
+        seconds(30).await;
+        let entry = stage.journal.quarantines.lock().unwrap()[0].clone();
+        assert_eq!(entry.times, 3);
+        let lasts_ms = entry.until_ms - stage.kernel.ports().clock.wall_ms();
+        assert!(lasts_ms > 3 * 600_000, "{lasts_ms}");
+    });
+}
+
+#[test]
 fn what_cannot_be_loaded_does_not_hold_up_the_others() {
     run_paused("unloadable", async {
         let stage = Stage::new();

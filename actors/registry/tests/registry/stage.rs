@@ -10,6 +10,7 @@ use protocol::registry::Sessions;
 use registry::{Deps, Registry, RegistryConfig};
 use supervision::log::MemoryLog;
 use supervision::memory::{PowerCutDisk, RuntimeClock, memory_ports};
+use supervision::pressure::Pressure;
 use supervision::{Kernel, LocalPlacement, Placement};
 
 use crate::journal::{ToyJournal, Turn};
@@ -24,6 +25,7 @@ pub struct Stage {
     pub watched: Arc<Watched>,
     pub log: Arc<MemoryLog>,
     pub kernel: Kernel,
+    pub memory: Arc<Pressure>,
 }
 
 pub fn key(n: u32) -> SessionKey {
@@ -59,10 +61,18 @@ impl Stage {
             quarantine_cap: quarantine * 36,
             shard_min_sessions: 5,
         };
-        let deps = Deps { kernel: kernel.clone(), placement, metrics, config, factory: Arc::new(factory) };
+        let memory = Arc::<Pressure>::default();
+        let deps = Deps {
+            kernel: kernel.clone(),
+            placement,
+            metrics,
+            config,
+            factory: Arc::new(factory),
+            memory: memory.clone(),
+        };
         let registry = Registry::new(deps);
         registry.attach_journal(journal.clone());
-        Self { registry, journal, watched, log, kernel }
+        Self { registry, journal, watched, log, kernel, memory }
     }
 
     /// Accepts a message, as the journal does: first durable, then handed over.

@@ -30,6 +30,8 @@ pub struct Watched {
     pub unloadable: Mutex<Vec<SessionKey>>,
     /// These keys stop on their first mail without releasing their lease.
     pub rude: Mutex<Vec<SessionKey>>,
+    /// Stops that came, and whether they meant all turns.
+    pub stops: Mutex<Vec<bool>>,
 }
 
 pub struct Toys {
@@ -186,8 +188,9 @@ impl Handler<Mail> for Toy {
                 self.interrupted = true;
                 self.pump(ctx);
             }
-            Mail::Stop { reply, .. } => {
-                let _ = reply.send(Stopped { cancelled: None, dropped: 0, waiting: 0 });
+            Mail::Stop { all, reply } => {
+                self.watched.stops.lock().unwrap().push(all);
+                let _ = reply.send(Stopped { cancelled: None, dropped: 0, waiting: 0, later: false });
             }
             Mail::Status { reply } => {
                 let status = Status {

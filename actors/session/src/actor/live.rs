@@ -8,12 +8,13 @@ use domain::ids::{Attempt, SessionId, TurnId};
 use protocol::journal::Line;
 use protocol::provider::Permit;
 use protocol::trace::Begun;
-use protocol::turn::Stamp;
+use protocol::turn::{Pulse, Stamp};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::drain::{Asked, Drain};
 use crate::ledger::Ledger;
+use crate::places::Place;
 use crate::shared::Shared;
 use crate::turn::{Call, Machine};
 use crate::view::View;
@@ -25,6 +26,8 @@ pub(super) struct Live {
     pub view: View,
     /// While it is hot.
     pub context: Option<Box<Context>>,
+    /// Among the running turns of the process, from before a turn begins to its end.
+    pub place: Option<Place>,
     /// While a turn is worked on.
     pub work: Option<Box<Work>>,
     pub drain: Option<Box<Drain>>,
@@ -77,6 +80,8 @@ pub(super) struct Work {
     pub result: Option<&'static str>,
     pub begun: Begun,
     pub session: SessionId,
+    /// Of the tools.
+    pub pulse: Option<Pulse>,
     pub shared: Arc<Shared>,
 }
 
@@ -120,6 +125,7 @@ impl Work {
             result: None,
             begun: shared.begin_span(),
             session,
+            pulse: None,
             shared: Arc::clone(shared),
         }
     }

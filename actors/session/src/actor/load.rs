@@ -8,6 +8,7 @@ use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFutu
 use domain::ids::{EntryId, TurnId};
 use domain::transcript::{Transcript, read_lines};
 use protocol::journal::{JournalError, Loaded, ViewWritten};
+use protocol::session::State;
 use protocol::supervision::{EventName, ExitReason};
 use supervision::planted::{Bug, planted};
 use supervision::ports::offload;
@@ -69,17 +70,32 @@ impl Session {
         };
         loading.before = before;
         self.state = Life::Loading(loading);
+        // The registry may have shown it as waiting for its restart.
+        self.noted.state = State::Restarting;
         self.note();
     }
 
     /// Loads again, in place.
     pub(super) fn reload(&mut self, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        let ending = match &mut self.state {
+            Life::Live(live) => live.machine.take_ending(now),
+            Life::Loading(loading) => loading.ending.take(),
+            Life::Gone => None,
+        };
         self.forget(Before::Reloaded);
+        if let Life::Loading(loading) = &mut self.state {
+            loading.ending = ending;
+        }
         self.begin_load(ctx);
     }
 
     pub(super) fn begin_load(&mut self, ctx: &mut Ctx<Self>) {
-        let life = self.life;
+        let (life, now) = (self.life, self.now());
+        if let Life::Loading(loading) = &mut self.state {
+            loading.since = now.mono;
+        }
+        self.join_sweep(ctx);
         let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
         let load = self.shared.journal.load(key.clone());
         let open = async move {
@@ -112,7 +128,8 @@ impl Session {
 
     fn go_live(&mut self, opened: Opened, ctx: &mut Ctx<Self>) {
         let Life::Loading(loading) = std::mem::replace(&mut self.state, Life::Gone) else { return };
-        let Loading { early, kept, awaited, before } = *loading;
+        let Loading { early, kept, awaited, before, since: _, ending } = *loading;
+        self.stuck_loads = 0;
         let now = self.now();
         let Opened { loaded, standing, transcript, bytes, complete } = opened;
         let cut = loaded.cut.map(|turn| Cut {
@@ -132,6 +149,10 @@ impl Session {
         let ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &transcript);
         let mut machine = Machine::new(Arc::clone(&self.shared.rules));
         let answered = if loaded.inbox.is_empty() { HashSet::new() } else { answered(&transcript) };
+        let open: Vec<TurnId> = match ending {
+            Some(_) => loaded.inbox.iter().map(|item| item.turn).collect(),
+            None => Vec::new(),
+        };
         let effects = machine.load(loaded.inbox, early, turn::Standing { cut, answered }, now);
         let inbox = machine.waiting();
         self.crash.set_epoch(loaded.epoch);
@@ -140,6 +161,7 @@ impl Session {
             ledger,
             view,
             context: Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared))),
+            place: None,
             work: None,
             drain: Drain::new(awaited, now.mono),
             submitted: VecDeque::new(),
@@ -157,6 +179,11 @@ impl Session {
             self.tell_written(through);
         }
         self.join_sweep(ctx);
+        if let Some((shown, verdict)) = ending.filter(|(_, verdict)| !open.contains(&verdict.turn)) {
+            // Its end was durable after all.
+            self.emit(shown);
+            self.ended(verdict);
+        }
         self.perform(effects, ctx);
         for mail in kept {
             self.mail(mail, ctx);

@@ -35,7 +35,9 @@ impl Session {
                     }
                     if let Life::Live(live) = &mut self.state {
                         let session = live.ledger.session;
-                        live.work = Some(Box::new(Work::new(turn, attempt, session, &self.shared)));
+                        let work = Work::new(turn, attempt, session, &self.shared);
+                        self.crash.link(work.cancel.clone());
+                        live.work = Some(Box::new(work));
                     }
                     self.join_sweep(ctx);
                 }
@@ -64,13 +66,14 @@ impl Session {
                     self.shared.log.record(event);
                     self.span_of_cut(turn, attempt, left_by);
                 }
-                Effect::Stuck(turn, attempt) => {
-                    let mut event = self.event(EventName::TurnStuck, Some(turn));
-                    event.attempt = Some(attempt);
-                    event.reason = Some(format!("no progress for {} s", self.shared.config.stall.as_secs()));
-                    event.message_id = self.message_id();
-                    self.shared.log.record(event);
+                Effect::EnterPlace => self.enter(ctx),
+                Effect::LeavePlace => {
+                    if let Life::Live(live) = &mut self.state {
+                        live.place = None;
+                    }
                 }
+                Effect::Stuck(turn, attempt, waits) => self.stuck(turn, attempt, waits),
+                Effect::FileStuck => self.file_stuck(),
                 Effect::Stale => self.stale(),
                 Effect::Reload => {
                     self.reload_unsure(ctx);
@@ -286,7 +289,8 @@ impl Session {
         let id = call.id.clone();
         let name = call.name.clone();
         let key = self.lease.key().clone();
-        let run = RunTool { stamp, key, call, cancel, reply_to: ctx.address().recipient() };
+        let pulse = self.pulse();
+        let run = RunTool { stamp, key, call, pulse, cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.tools, &self.shared.mail.tools, run).is_err() {
             let content = vec![Content::text(format!("Error: {NO_FRONT_END}."))];
             self.step(Input::ToolFinished(ToolResult { call: id, name, content, is_error: true }), ctx);
@@ -355,7 +359,7 @@ impl Session {
 
     // --- outside ---
 
-    fn emit(&self, shown: Shown) {
+    pub(super) fn emit(&self, shown: Shown) {
         let Shown { turn, attempt, seq, what } = shown;
         let last = matches!(what, TurnProgress::Finished(_));
         let begun = self.shared.begin_span();
@@ -365,7 +369,7 @@ impl Session {
         }
     }
 
-    fn ended(&mut self, verdict: Verdict) {
+    pub(super) fn ended(&mut self, verdict: Verdict) {
         let now = self.now();
         let metrics = &self.shared.metrics;
         metrics.turns.get_or_create(&ByResult { result: word(verdict.result) }).inc();
@@ -376,6 +380,7 @@ impl Session {
             work.result = Some(word(verdict.result));
             metrics.turn_seconds.observe(verdict.latency_ms as f64 / 1000.0);
             live.work = None;
+            live.place = None;
             live.used_at = now.mono;
             live.context.take_if(|context| context.is_over_budget());
             self.crash.clear_turn();
@@ -404,7 +409,12 @@ impl Session {
     pub(super) fn tick(&mut self, ctx: &mut Ctx<Self>) {
         let now = self.now();
         let idle = self.shared.config.context_idle;
-        self.step(Input::Tick, ctx);
+        if matches!(self.state, Life::Loading(_)) {
+            self.watch_load(ctx);
+            return;
+        }
+        let heard = self.heard();
+        self.step(Input::Tick { heard }, ctx);
         self.end_drain(ctx);
         if let Life::Live(live) = &mut self.state
             && live.view.is_failing()
@@ -416,8 +426,8 @@ impl Session {
             live.context = None;
             live.submitted.shrink_to_fit();
         }
-        let waits = live.work.is_some() || live.context.is_some() || live.view.is_failing() || live.drain.is_some();
-        if waits {
+        let file = live.view.is_failing() || live.machine.awaits_file();
+        if file || live.work.is_some() || live.context.is_some() || live.drain.is_some() {
             self.join_sweep(ctx);
         }
     }

@@ -2,6 +2,7 @@
 
 mod double;
 mod foreign;
+mod stall;
 
 use std::path::Path;
 use std::time::Duration;
@@ -137,8 +138,9 @@ fn a_stop_that_comes_while_loading_is_remembered() {
         stage.say("one");
         let (reply, stopped) = oneshot::channel();
         stage.mail(Mail::Stop { all: true, reply });
+        let stopped = with_deadline("the stop", stopped).await.unwrap();
+        assert!(stopped.later && stopped.waiting == 1, "{stopped:?}");
         stage.journal.let_go();
-        assert_eq!(with_deadline("the stop", stopped).await.unwrap().cancelled, Some(turn(1)));
         assert_eq!(stage.finished().await.1.result, TurnResult::Cancelled);
     });
 }
@@ -508,7 +510,9 @@ fn a_turn_without_progress_is_stopped_and_reported() {
         let (_, finished) = stage.finished().await;
         assert_eq!(finished.result, TurnResult::Failed);
         assert!(call.cancel.is_cancelled());
-        assert_eq!(stage.logged(EventName::TurnStuck).await.turn, Some(turn(1)));
+        let stuck = stage.logged(EventName::TurnStuck).await;
+        assert_eq!((stuck.turn, stuck.verdict.as_deref()), (Some(turn(1)), Some("cancelled")));
+        assert!(stuck.reason.unwrap().ends_with("it waited for the model") && finished.text.contains("the model"));
         stage.turn("two", "2").await;
     });
 }

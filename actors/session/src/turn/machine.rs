@@ -2,6 +2,7 @@
 
 mod begin;
 mod refuse;
+mod stall;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use domain::body::TurnBody;
 use domain::chat::{Arguments, AssistantMessage, ToolResult};
 use domain::ids::{Attempt, TurnId};
-use domain::prompt::{EMPTY_ANSWER, too_large_notice};
+use domain::prompt::{EMPTY_ANSWER, stuck_notice, too_large_notice};
 use protocol::journal::{Accepted, InboxItem, TurnEnd};
 use protocol::provider::Delta;
 use protocol::session::{State, Stopped};
@@ -19,7 +20,7 @@ use protocol::turn::{TurnProgress, TurnResult};
 use super::calls::{self, Calls};
 use super::recover::{Cut, Standing};
 use super::running::{Phase, Running, Why, dropped};
-use super::{Batch, Call, Effect, Input, Now, Record, Rules, Tools, Verdict};
+use super::{Batch, Call, Effect, Input, Now, Record, Rules, Shown, Tools, Verdict};
 use crate::inbox::{Inbox, Offered};
 use refuse::Claims;
 
@@ -32,11 +33,21 @@ pub struct Machine {
     turn: Option<Box<Running>>,
     /// Commits under way, oldest first.
     commits: VecDeque<Pending>,
-    view_busy: bool,
+    /// Since when the file has been written.
+    view_busy: Option<Duration>,
+    place: Place,
     leaving: bool,
     /// Whether the journal knows that the first open turn was left in order.
     checkpointed: bool,
     closed: bool,
+}
+
+/// The place of this session's turn among those of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    None,
+    Asked,
+    Held,
 }
 
 /// What follows when a commit is durable.
@@ -64,7 +75,8 @@ impl Machine {
             cut: None,
             turn: None,
             commits: VecDeque::new(),
-            view_busy: false,
+            view_busy: None,
+            place: Place::None,
             leaving: false,
             checkpointed: false,
             closed: false,
@@ -110,11 +122,12 @@ impl Machine {
             Input::Committed => self.committed(now, &mut out),
             Input::Refused { bytes } => self.refused(bytes, &mut out),
             Input::ViewWritten => {
-                self.view_busy = false;
+                self.view_busy = None;
                 self.begin_next(now, &mut out);
             }
             Input::Cancel(turn) => self.cancel(turn, now, &mut out),
-            Input::Tick => self.tick(now, &mut out),
+            Input::Placed => self.placed(now, &mut out),
+            Input::Tick { heard } => self.tick(heard, now, &mut out),
             Input::Archived => self.commit(Batch { closes_session: true, ..Batch::default() }, Vec::new(), &mut out),
             Input::Drain => {
                 self.leaving = true;
@@ -138,12 +151,13 @@ impl Machine {
         let count = u32::try_from(dropped.len()).unwrap_or(u32::MAX);
         self.drop_waiting(dropped, &mut out);
         let waiting = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
-        (Stopped { cancelled, dropped: count, waiting }, out)
+        (Stopped { cancelled, dropped: count, waiting, later: false }, out)
     }
 
     /// The state word.
     pub fn state(&self) -> State {
         match self.turn.as_ref().map(|turn| turn.phase) {
+            None if self.place == Place::Asked => State::Waiting,
             None => State::Idle,
             Some(Phase::Loading) => State::Loading,
             Some(Phase::WaitingForPermit | Phase::Thinking) => State::Thinking,
@@ -168,6 +182,11 @@ impl Machine {
         self.inbox.waits(turn) || self.inbox.running() == Some(turn)
     }
 
+    /// Whether a turn waits for its place.
+    pub fn awaits_place(&self) -> bool {
+        self.place == Place::Asked
+    }
+
     /// Whether the running turn waits for the right to call the model.
     pub fn awaits_permit(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.phase == Phase::WaitingForPermit)
@@ -182,7 +201,7 @@ impl Machine {
     pub fn is_idle(&self) -> bool {
         // A turn that was checkpointed for an orderly stop is gone from here, but still open.
         let no_turn = self.turn.is_none() && self.inbox.running().is_none() && self.inbox.is_empty();
-        no_turn && self.commits.is_empty() && !self.view_busy
+        no_turn && self.commits.is_empty() && self.view_busy.is_none()
     }
 
     fn commit(&mut self, batch: Batch, dropped: Vec<TurnId>, out: &mut Vec<Effect>) {
@@ -354,7 +373,7 @@ impl Machine {
             out.push(Effect::Closed);
         }
         if pending.lines {
-            self.view_busy = true;
+            self.view_busy = Some(now.mono);
             out.push(Effect::WriteView);
         }
         self.leave_if_done(out);
@@ -376,14 +395,23 @@ impl Machine {
         }
     }
 
-    fn finish(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(mut turn) = self.turn.take() else { return };
-        let Some(ending) = turn.ending.take() else { return };
+    /// The end that the last commit of the running turn has, should it be durable.
+    pub fn take_ending(&mut self, now: Now) -> Option<(Shown, Verdict)> {
+        let turn = self.turn.as_deref_mut()?;
+        let ending = turn.ending.take()?;
         let (result, reason) = (ending.result, ending.reason);
         let (latency_ms, shown) = turn.finished(*ending, now);
+        Some((shown, Verdict { turn: turn.id(), attempt: turn.attempt, result, reason, latency_ms }))
+    }
+
+    fn finish(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let end = self.take_ending(now);
+        let Some(turn) = self.turn.take() else { return };
+        let Some((shown, verdict)) = end else { return };
         out.push(Effect::Emit(shown));
-        out.push(Effect::Ended(Verdict { turn: turn.id(), attempt: turn.attempt, result, reason, latency_ms }));
+        out.push(Effect::Ended(verdict));
         self.inbox.end_running();
+        self.place = Place::None;
         if turn.body.ephemeral {
             self.closed = true;
             out.push(Effect::Archive);
@@ -442,29 +470,10 @@ impl Machine {
         let Some(turn) = self.turn.as_deref_mut() else { return };
         let batch = match turn.stop {
             Some(Why::Leaving) => Batch { turn: Some(turn.id()), interrupted: true, ..Batch::default() },
-            Some(Why::Stuck) => {
-                let seconds = rules.stall.as_secs();
-                turn.failure(format!("The turn made no progress for {seconds} seconds and was stopped."), rules)
-            }
+            Some(Why::Stuck(waits)) => turn.failure(stuck_notice(rules.stall.as_secs(), waits.word()), rules),
             Some(Why::TooLarge { bytes }) => turn.failure(too_large_notice(bytes), rules),
             Some(Why::Cancelled) | None => turn.cancellation(rules),
         };
         self.save(batch, out);
-    }
-
-    fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(turn) = self.turn.as_deref_mut() else { return };
-        if now.mono.saturating_sub(turn.progress) < self.rules.stall {
-            return;
-        }
-        match (turn.phase, turn.stop) {
-            (Phase::Thinking | Phase::RunningTools, None) => {
-                out.push(Effect::Stuck(turn.id(), turn.attempt));
-                self.stop_running(Why::Stuck, now, out);
-            }
-            // A tool that does not even end when it is cancelled is left behind.
-            (Phase::RunningTools, Some(_)) => self.wind_up(out),
-            (Phase::Loading | Phase::WaitingForPermit | Phase::Thinking | Phase::Saving, _) => {}
-        }
     }
 }

@@ -24,7 +24,11 @@
 //! | Thinking | failure | commit an error message with the end of the turn |
 //! | RunningTools | a result | commit it; behind the last one of its group, with the next group as begun |
 //! | RunningTools | last result durable | next round |
-//! | any | cancel, stall | cancel the token, await running tools, answer the other calls, commit, end |
+//! | Idle | a turn waits | ask for a place among the running turns of the process; begin when it is there |
+//! | any | cancel | cancel the token, await running tools, answer the other calls, commit, end |
+//! | WaitingForPermit, Thinking, RunningTools | no progress | the same, as failed |
+//! | Loading, Saving | no progress | load again: the journal is asked anew how far it is |
+//! | Idle | the file is not written | turns go on without it; the journal has what it lacks |
 //! | any | its newest commit fits into no record | end with a notice in its place; without the user's line if need be |
 //! | any | orderly stop | cancel the token, await running tools, commit `interrupted`, leave |
 //!
@@ -112,8 +116,13 @@ pub enum Input {
     ViewWritten,
     /// Cancel this turn, running or waiting.
     Cancel(TurnId),
+    /// The turn that waits may begin.
+    Placed,
     /// Time passed.
-    Tick,
+    Tick {
+        /// The last sign of life of what the turn waits for, as far as the machine cannot know of it.
+        heard: Duration,
+    },
     /// The transcript was moved away.
     Archived,
     /// An orderly stop: the running turn may end, no other begins.
@@ -148,8 +157,14 @@ pub enum Effect {
     Ended(Verdict),
     /// A cut turn goes on.
     Recovered(TurnId, Attempt, LeftBy),
-    /// A turn made no progress for its limit.
-    Stuck(TurnId, Attempt),
+    /// Ask for a place among the running turns; answer with [`Input::Placed`].
+    EnterPlace,
+    /// Give the place back that no turn needs. The end of a turn gives it back too.
+    LeavePlace,
+    /// A turn made no progress for its limit; what it waits for.
+    Stuck(TurnId, Attempt, Waits),
+    /// The file was not written for that long; turns go on without it.
+    FileStuck,
     /// What came belongs to work that is over.
     Stale,
     /// The journal has turns that this inbox has not, or will not take what has to be kept: load again.
@@ -161,6 +176,34 @@ pub enum Effect {
     Closed,
     /// Everything is checkpointed; leave memory.
     Leave,
+}
+
+/// What a turn waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// Its message, which is read from the log.
+    Message,
+    /// The right to call the model.
+    Permit,
+    /// The model.
+    Model,
+    /// Its tools.
+    Tools,
+    /// The journal.
+    Journal,
+}
+
+impl Waits {
+    /// As it is told.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Message => "its message to be read",
+            Self::Permit => "the right to call the model",
+            Self::Model => "the model",
+            Self::Tools => "its tools",
+            Self::Journal => "the journal",
+        }
+    }
 }
 
 /// A model call.

@@ -14,7 +14,7 @@ use supervision::planted::{Bug, planted};
 
 use super::calls::{Calls, synthetic};
 use super::recover::Cut;
-use super::{Batch, Now, Record, Rules, Shown};
+use super::{Batch, Now, Record, Rules, Shown, Waits};
 
 /// Everything that is known of it.
 #[derive(Debug)]
@@ -53,11 +53,24 @@ pub(super) enum Phase {
     Saving,
 }
 
+impl Phase {
+    /// What a turn waits for in it.
+    pub fn waits(self) -> Waits {
+        match self {
+            Self::Loading => Waits::Message,
+            Self::WaitingForPermit => Waits::Permit,
+            Self::Thinking => Waits::Model,
+            Self::RunningTools => Waits::Tools,
+            Self::Saving => Waits::Journal,
+        }
+    }
+}
+
 /// Why a turn is to end before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
     Cancelled,
-    Stuck,
+    Stuck(Waits),
     Leaving,
     /// What it said fits into no record of the journal.
     TooLarge {

@@ -8,6 +8,7 @@ use domain::chat::{Arguments, Content, Message, StopReason, ToolResult, Usage};
 use domain::ids::{MessageId, Seq, Source, ToolCallId};
 use proptest::prelude::*;
 use protocol::journal::{CutTurn, LeftBy};
+use protocol::session::State;
 use protocol::turn::{Route, TurnResult};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -98,6 +99,8 @@ enum Step {
     Stop(bool),
     Cancel(u64),
     Stall,
+    /// Other sessions take all places, or give them back.
+    Crowd(bool),
     Late,
     /// The actor crashes; this many of the commits under way become durable.
     Crash(usize),
@@ -121,6 +124,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Stop),
         1 => (1..9u64).prop_map(Step::Cancel),
         1 => Just(Step::Stall),
+        1 => any::<bool>().prop_map(Step::Crowd),
         1 => Just(Step::Late),
         1 => (0..3usize).prop_map(Step::Crash),
         1 => (0..3usize).prop_map(Step::Death),
@@ -147,6 +151,9 @@ struct World {
     interrupted: bool,
     commits: VecDeque<Batch>,
     reading: Option<u64>,
+    crowded: bool,
+    asks_place: bool,
+    holds_place: bool,
     permit: bool,
     call: Option<Call>,
     running: Vec<ToolCallId>,
@@ -158,6 +165,8 @@ struct World {
     begun: Option<TurnId>,
     refused: BTreeSet<TurnId>,
     serial: u32,
+    stalled: bool,
+    reload: bool,
 }
 
 impl World {
@@ -172,6 +181,9 @@ impl World {
             interrupted: false,
             commits: VecDeque::new(),
             reading: None,
+            crowded: false,
+            asks_place: false,
+            holds_place: false,
             permit: false,
             call: None,
             running: Vec::new(),
@@ -183,12 +195,24 @@ impl World {
             begun: None,
             refused: BTreeSet::new(),
             serial: 0,
+            stalled: false,
+            reload: false,
         }
     }
 
     fn give(&mut self, input: Input) {
         let effects = self.machine.step(input, self.now);
         self.perform(effects);
+        self.place();
+    }
+
+    /// Gives the place that is asked for, unless others have all of them.
+    fn place(&mut self) {
+        if self.asks_place && !self.crowded {
+            self.asks_place = false;
+            self.holds_place = true;
+            self.give(Input::Placed);
+        }
     }
 
     fn perform(&mut self, effects: Vec<Effect>) {
@@ -197,6 +221,7 @@ impl World {
                 Effect::ReadBody(at) => self.reading = Some(at.0),
                 Effect::Began(turn, _) => {
                     assert!(self.begun.is_none(), "two turns at once");
+                    assert!(self.holds_place, "begun without a place");
                     assert_eq!(self.open.first().map(|seq| turn_id(*seq)), Some(turn), "out of order");
                     self.begun = Some(turn);
                 }
@@ -225,10 +250,18 @@ impl World {
                 Effect::Ended(verdict) => {
                     if self.begun == Some(verdict.turn) {
                         self.begun = None;
+                        self.holds_place = false;
                     }
                 }
                 Effect::Leave => self.left = true,
-                Effect::Recovered(..) | Effect::Stuck(..) | Effect::Stale => {}
+                Effect::Recovered(..) | Effect::Stuck(..) | Effect::Stale | Effect::FileStuck => {}
+                Effect::EnterPlace => {
+                    assert!(!self.asks_place && !self.holds_place, "a second place");
+                    self.asks_place = true;
+                }
+                Effect::LeavePlace => assert!(std::mem::take(&mut self.holds_place), "no place to leave"),
+                // Not asked for, unless the journal does not answer.
+                Effect::Reload if self.stalled => self.reload = true,
                 Effect::Reload | Effect::Archive | Effect::Closed => panic!("neither was asked for"),
             }
         }
@@ -324,11 +357,22 @@ impl World {
             Step::Stop(all) => {
                 let (_, effects) = self.machine.stop(all, self.now);
                 self.perform(effects);
+                self.place();
             }
             Step::Cancel(seq) => self.give(Input::Cancel(turn_id(seq))),
             Step::Stall => {
                 self.now.mono += Duration::from_secs(301);
-                self.give(Input::Tick);
+                self.stalled = true;
+                self.give(Input::Tick { heard: Duration::ZERO });
+                self.stalled = false;
+                if std::mem::take(&mut self.reload) {
+                    // What is under way gets written before the load is answered.
+                    self.load(usize::MAX, LeftBy::Crash, false);
+                }
+            }
+            Step::Crowd(crowded) => {
+                self.crowded = crowded;
+                self.place();
             }
             Step::Late => self.give(Input::ToolFinished(result(&ToolCallId("no-such".into())))),
             Step::Crash(durable) => self.restart(durable, LeftBy::Crash),
@@ -353,10 +397,18 @@ impl World {
     }
 
     fn restart(&mut self, durable: usize, left_by: LeftBy) {
+        let blamed = self.begun.is_some();
+        self.load(durable, left_by, blamed);
+    }
+
+    fn load(&mut self, durable: usize, left_by: LeftBy, blamed: bool) {
         for _ in 0..durable {
-            self.write();
+            if !self.write() {
+                break;
+            }
         }
-        let blamed = self.begun.take().is_some();
+        self.begun = None;
+        (self.asks_place, self.holds_place) = (false, false);
         self.commits.clear();
         (self.reading, self.permit, self.call, self.view, self.left) = (None, false, None, false, false);
         self.running.clear();
@@ -379,10 +431,12 @@ impl World {
         let items = self.open.iter().map(|seq| item(*seq)).collect();
         let effects = self.machine.load(items, Inbox::default(), Standing { cut, ..Standing::default() }, self.now);
         self.perform(effects);
+        self.place();
     }
 
     /// Lets everything come to its end.
     fn settle(&mut self) {
+        self.take(Step::Crowd(false));
         for _ in 0..2000 {
             for step in [Step::Read, Step::Permit, Step::Answer, Step::ToolEnds(0), Step::Durable, Step::View] {
                 self.take(step);
@@ -435,7 +489,7 @@ proptest! {
         let mut world = World::new();
         let mut crashed = false;
         for step in steps {
-            crashed |= matches!(step, Step::Crash(_) | Step::Death(_));
+            crashed |= matches!(step, Step::Crash(_) | Step::Death(_) | Step::Stall);
             world.take(step);
         }
         world.settle();
@@ -618,12 +672,86 @@ fn a_drained_session_ends_its_turn_and_keeps_the_queue() {
 }
 
 #[test]
-fn waiting_for_a_permit_is_no_stall() {
+fn waiting_for_a_permit_is_no_stall_as_long_as_others_get_one() {
     let mut world = World::new();
     world.take(Step::Enqueue);
     world.take(Step::Read);
-    world.take(Step::Stall);
+    world.now.mono += Duration::from_secs(900);
+    world.give(Input::Tick { heard: world.now.mono - Duration::from_secs(299) });
     assert!(world.commits.is_empty());
+    world.now.mono += Duration::from_secs(1);
+    assert_eq!(world.machine.overdue(world.now), Some(Waits::Permit));
+    world.give(Input::Tick { heard: world.now.mono - Duration::from_secs(300) });
+    world.take(Step::Durable);
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Failed);
+}
+
+#[test]
+fn new_messages_do_not_reset_the_timer_and_tokens_do() {
+    let mut world = thinking();
+    world.now.mono += Duration::from_secs(299);
+    world.take(Step::Delta);
+    world.now.mono += Duration::from_secs(299);
+    world.take(Step::Enqueue);
+    world.give(Input::Tick { heard: Duration::ZERO });
+    assert!(world.commits.is_empty());
+    world.now.mono += Duration::from_secs(1);
+    world.give(Input::Tick { heard: Duration::ZERO });
+    assert_eq!(world.commits.len(), 1);
+}
+
+#[test]
+fn the_timer_of_a_recovered_turn_starts_when_it_is_loaded() {
+    let mut world = thinking();
+    world.now.mono += Duration::from_secs(100_000);
+    world.take(Step::Crash(0));
+    world.take(Step::Read);
+    world.give(Input::Tick { heard: Duration::ZERO });
+    assert!(world.commits.iter().all(|batch| batch.ended.is_empty()), "{:?}", world.commits);
+}
+
+#[test]
+fn a_turn_that_waits_for_the_journal_too_long_asks_it_anew() {
+    let mut world = World::new();
+    world.take(Step::Enqueue);
+    assert_eq!(world.reading, Some(1));
+    world.now.mono += Duration::from_secs(300);
+    let effects = world.machine.step(Input::Tick { heard: Duration::ZERO }, world.now);
+    assert!(matches!(effects[..], [Effect::Stuck(_, _, Waits::Message), Effect::Reload]), "{effects:?}");
+    let mut world = thinking();
+    world.take(Step::Answer);
+    world.now.mono += Duration::from_secs(300);
+    let effects = world.machine.step(Input::Tick { heard: Duration::ZERO }, world.now);
+    assert!(matches!(effects[..], [Effect::Stuck(_, _, Waits::Journal), Effect::Reload]), "{effects:?}");
+}
+
+#[test]
+fn a_file_that_is_not_written_holds_no_turn_up_for_longer() {
+    let mut world = thinking();
+    world.take(Step::Answer);
+    world.take(Step::Enqueue);
+    world.take(Step::Durable);
+    assert!(world.view && world.begun.is_none());
+    world.now.mono += Duration::from_secs(300);
+    world.give(Input::Tick { heard: Duration::ZERO });
+    assert_eq!(world.begun, Some(turn_id(2)));
+}
+
+#[test]
+fn a_turn_begins_when_there_is_a_place_and_a_cancelled_one_needs_none() {
+    let mut world = World::new();
+    world.take(Step::Crowd(true));
+    world.take(Step::Enqueue);
+    world.take(Step::Enqueue);
+    assert_eq!((world.machine.state(), world.reading), (State::Waiting, None));
+    world.take(Step::Cancel(1));
+    world.take(Step::Cancel(2));
+    world.take(Step::Durable);
+    world.take(Step::Durable);
+    world.take(Step::Crowd(false));
+    assert!(!world.holds_place && world.machine.is_idle());
+    world.take(Step::Enqueue);
+    assert_eq!(world.reading, Some(3));
 }
 
 #[test]
@@ -682,5 +810,6 @@ fn a_turn_whose_end_stands_in_the_transcript_ends_without_running_again() {
     let Some(Effect::Commit(batch)) = effects.first() else { panic!("{effects:?}") };
     assert_eq!(batch.ended, [(turn_id(2), TurnEnd::Done)]);
     machine.step(Input::Committed, now);
+    machine.step(Input::Placed, now);
     assert_eq!(machine.running().map(|(turn, attempt, ..)| (turn, attempt)), Some((turn_id(4), Attempt::FIRST)));
 }

@@ -31,6 +31,9 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::DeadLettered
         | EventName::Escalated
         | EventName::JournalReadOnly
+        | EventName::ProviderOpened
+        | EventName::ArbiterBlocked
+        | EventName::MemoryHigh
         | EventName::EventsLost => tracing::Level::ERROR,
         EventName::Restarted
         | EventName::TurnRecovered
@@ -48,6 +51,11 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::ProcessStarted
         | EventName::ProcessStopped
         | EventName::GatewayStarted
+        | EventName::Resumed
+        | EventName::ProviderClosed
+        | EventName::ArbiterFreed
+        | EventName::MemoryCalm
+        | EventName::GatewayStopped
         | EventName::GatewayStopping => tracing::Level::DEBUG,
     }
 }

@@ -209,8 +209,13 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::ProcessStopped
         | EventName::GatewayStarted
         | EventName::GatewayStopping
+        | EventName::GatewayStopped
         | EventName::JournalReadOnly
         | EventName::JournalWritable
+        | EventName::ProviderOpened
+        | EventName::ProviderClosed
+        | EventName::MemoryHigh
+        | EventName::MemoryCalm
         | EventName::EventsLost => true,
         EventName::Started
         | EventName::Exited
@@ -220,6 +225,9 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::Released
         | EventName::DeadLettered
         | EventName::Escalated
+        | EventName::Resumed
+        | EventName::ArbiterBlocked
+        | EventName::ArbiterFreed
         | EventName::Activated
         | EventName::Passivated
         | EventName::Refused

@@ -42,7 +42,14 @@ fn plain(event: &Event, subject: &Subject) -> String {
         }
         EventName::Released => format!("The quarantine ended: {reason}"),
         EventName::DeadLettered => dead_lettered(event, reason, subject),
-        EventName::Escalated => format!("Too many sessions of its shard crashed: {reason}"),
+        EventName::Escalated => format!("Too many sessions of its shard crashed: {reason}{}", so(event)),
+        EventName::Resumed => "Its shard started sessions again".to_owned(),
+        EventName::ProviderOpened => format!("The model provider was left alone for a while: {reason}{}", so(event)),
+        EventName::ProviderClosed => format!("The model provider was asked again: {reason}"),
+        EventName::ArbiterBlocked => format!("Its thread was blocked: {reason}{}", so(event)),
+        EventName::ArbiterFreed => "Its thread ran on".to_owned(),
+        EventName::MemoryHigh => format!("Memory was short: {reason}{}", so(event)),
+        EventName::MemoryCalm => format!("There was enough memory again: {reason}"),
         EventName::Activated => format!("The session was loaded{}", waiting(event)),
         EventName::Passivated => "The session left memory because it was idle".to_owned(),
         EventName::Refused => format!("A message was refused and not accepted: {reason}"),
@@ -50,7 +57,11 @@ fn plain(event: &Event, subject: &Subject) -> String {
             format!("{} was taken up again{} because {reason}", turn(event, subject), attempt(event))
         }
         EventName::TurnStuck => {
-            format!("{} made no progress and was cancelled: {reason}", turn(event, subject))
+            let who = if event.turn.is_some() { turn(event, subject) } else { who };
+            match event.verdict.as_deref() {
+                None | Some("cancelled") => format!("{who} made no progress and was cancelled: {reason}"),
+                Some(verdict) => format!("{who} made no progress: {reason}; {verdict}"),
+            }
         }
         EventName::Recovered => format!("What the process before had left was taken up: {reason}"),
         EventName::JournalReadOnly => format!("The journal could not write and took no more messages: {reason}"),
@@ -60,9 +71,15 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::ProcessStopped => "The process ended in order".to_owned(),
         EventName::GatewayStarted => "The gateway opened its doors".to_owned(),
         EventName::GatewayStopping => "The gateway began to stop".to_owned(),
+        EventName::GatewayStopped => format!("The sessions ended for the stop: {reason}"),
         EventName::ConfigRejected => format!("The configuration was refused: {reason}"),
         EventName::EventsLost => "Events are missing here: more came than could be written".to_owned(),
     }
+}
+
+/// What was decided.
+fn so(event: &Event) -> String {
+    event.verdict.as_ref().map(|verdict| format!("; {verdict}")).unwrap_or_default()
 }
 
 fn who(event: &Event) -> String {
@@ -166,6 +183,9 @@ fn after(cause: &Event) -> Option<String> {
         EventName::Released => "end of the quarantine",
         EventName::ProcessStarted => "start of the process",
         EventName::GatewayStopping => "stop",
+        EventName::MemoryHigh => "want of memory",
+        EventName::ProviderOpened => "failures of the provider",
+        EventName::ArbiterBlocked => "blocked thread",
         EventName::JournalReadOnly => "failure to write",
         EventName::Escalated => "crashes of its shard",
         EventName::TurnStuck => "standstill",
@@ -182,6 +202,11 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::ViewRepaired
         | EventName::ProcessStopped
         | EventName::GatewayStarted
+        | EventName::GatewayStopped
+        | EventName::Resumed
+        | EventName::ProviderClosed
+        | EventName::ArbiterFreed
+        | EventName::MemoryCalm
         | EventName::EventsLost => return None,
     };
     Some(format!(", after the {what} of {}", clock(&cause.ts)))

@@ -9,6 +9,7 @@ use supervision::crash_file::CRASH_FILES_MAX;
 use supervision::panic::Caught;
 use supervision::ports::{Disk, Open};
 use testkit::deadline::run_paused;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::child::{Do, Said, Stage, kernel};
@@ -96,6 +97,25 @@ fn every_way_to_crash_is_survived() {
             stage.until(Said::Worked(1)).await;
         });
     }
+}
+
+#[test]
+fn what_is_linked_ends_with_its_incarnation_and_not_with_the_backoff() {
+    run_paused("links", async {
+        let mut stage = Stage::new();
+        let first = CancellationToken::new();
+        stage.cell.link(first.clone());
+        stage.tell(Do::Boom);
+        assert!(stage.downs.next().await.restarts);
+        assert!(first.is_cancelled(), "before the backoff is over");
+        let (done, second) = (CancellationToken::new(), CancellationToken::new());
+        stage.cell.link(done.clone());
+        stage.cell.clear_turn();
+        stage.cell.link(second.clone());
+        stage.tell(Do::Leave(ExitReason::Normal));
+        stage.downs.next().await;
+        assert_eq!((done.is_cancelled(), second.is_cancelled()), (false, true), "what had ended before is left alone");
+    });
 }
 
 #[test]

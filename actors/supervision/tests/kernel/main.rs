@@ -7,3 +7,4 @@ mod child;
 mod crashes;
 mod downs;
 mod leases;
+mod watchdog;

@@ -180,7 +180,9 @@ impl Tool for Exec {
                 Ok(invocation) => invocation,
                 Err(problem) => return Outcome::error(format!("Error: {problem}")),
             };
-            let running = process::run(invocation, call.cancel.clone(), call.ports.offload.clone());
+            let printed = call.clone();
+            let printed = move || printed.progress();
+            let running = process::run(invocation, call.cancel.clone(), call.ports.offload.clone(), printed);
             let ran = call.own(running).await;
             call.blocking(move || fence.keep_open()).await;
             match ran {

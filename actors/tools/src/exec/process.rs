@@ -55,13 +55,14 @@ pub(super) enum Ended {
     Cancelled,
 }
 
-/// Runs it. When this returns, none of its processes is left.
+/// Runs it; `printed` is called for each piece of output. When this returns, none of its processes is left.
 ///
 /// Must be polled on a thread that outlives the command: a sandbox dies with the thread that started it.
 pub(super) async fn run(
     invocation: Invocation,
     cancel: CancellationToken,
     pool: Arc<dyn Offload>,
+    printed: impl Fn(),
 ) -> io::Result<(Ended, Capture, Capture)> {
     let Invocation { command, environment, cwd, marker, timeout } = invocation;
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -82,7 +83,9 @@ pub(super) async fn run(
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (mut stdout, mut stderr) = (Capture::default(), Capture::default());
     let ended = {
-        let reading = async { futures::join!(read(out, &mut stdout), read(err, &mut stderr)) }.map(|_| ()).fuse();
+        let reading = async { futures::join!(read(out, &mut stdout, &printed), read(err, &mut stderr, &printed)) }
+            .map(|_| ())
+            .fuse();
         let mut reading = pin!(reading);
         let limits = async {
             tokio::select! {
@@ -114,10 +117,11 @@ fn ended(status: ExitStatus) -> Ended {
 }
 
 /// Reads to the end, or as far as the pipe gives.
-async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Capture) {
+async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Capture, printed: impl Fn()) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; CHUNK_BYTES];
     while let Ok(count @ 1..) = from.read(&mut chunk).await {
+        printed();
         into.push(chunk.get(..count).unwrap_or_default());
     }
 }

@@ -14,7 +14,7 @@ use domain::ids::{Attempt, Epoch, SessionKey, ToolCallId, TurnId};
 use protocol::metrics::Metrics;
 use protocol::supervision::{ActorPath, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
-use protocol::turn::Stamp;
+use protocol::turn::{Pulse, Stamp};
 use serde_json::{Value, json};
 use supervision::log::MemoryLog;
 use supervision::real::real_ports;
@@ -31,6 +31,7 @@ struct Bench {
     log: Arc<MemoryLog>,
     actor: Addr<Tools>,
     answers: Probe<ToolFinished>,
+    pulse: Pulse,
     cancel: CancellationToken,
 }
 
@@ -78,7 +79,7 @@ impl Bench {
             move |_: &mut _| Tools::new(catalog, kernel, path)
         };
         let actor = kernel.spawn(Child::new("/tools/0", Kind::Tools), &LocalPlacement::new(), 0, make);
-        Self { home, log, actor, answers: Probe::new(), cancel: CancellationToken::new() }
+        Self { home, log, actor, answers: Probe::new(), pulse: Pulse::default(), cancel: CancellationToken::new() }
     }
 
     fn start(&self, name: &str, arguments: Arguments) {
@@ -87,6 +88,7 @@ impl Bench {
             stamp: stamp(),
             key: SessionKey::new("cli:direct").unwrap(),
             call,
+            pulse: self.pulse.clone(),
             cancel: self.cancel.clone(),
             reply_to: self.answers.recipient(),
         };

@@ -1,5 +1,6 @@
 //! A journal in memory that keeps every promise a session relies on, and a stage to put a session on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use protocol::provider::{AskPermit, Complete, Delta, Event, Permit};
 use protocol::session::{Address, Mail, Status};
 use protocol::supervision::{ActorPath, EventName, Kind};
 use protocol::tools::RunTool;
-use protocol::turn::{Finished, Route, Stamp, TurnEvent, TurnEvents, TurnProgress};
+use protocol::turn::{Finished, Pulse, Route, Stamp, TurnEvent, TurnEvents, TurnProgress};
 use supervision::log::MemoryLog;
 use supervision::memory::{PowerCutDisk, RuntimeClock, memory_ports};
 use supervision::ports::Disk;
@@ -44,6 +45,10 @@ pub struct Books {
     pub verdicts: Vec<CommitOutcome>,
     /// While set, commits and loads wait.
     pub hold: bool,
+    pub read_only: bool,
+    /// The next commit is written and not answered.
+    pub mute: bool,
+    unanswered: Vec<oneshot::Sender<CommitOutcome>>,
     held: Vec<Held>,
     next_commit: u64,
 }
@@ -149,6 +154,14 @@ impl Journal for FakeJournal {
         self.soon(|books| Some(Ok(books.load())))
     }
     fn commit(&self, commit: Commit) -> oneshot::Receiver<CommitOutcome> {
+        let mut books = self.books();
+        if std::mem::take(&mut books.mute) {
+            let (tx, rx) = oneshot::channel();
+            books.commit(commit);
+            books.unanswered.push(tx);
+            return rx;
+        }
+        drop(books);
         self.soon(|books| Some(books.commit(commit)))
     }
     fn accepted(&self, at: LogPosition) -> oneshot::Receiver<Result<Arc<Accepted>, JournalError>> {
@@ -212,12 +225,12 @@ impl Journal for FakeJournal {
         unreachable!("sessions make no backup")
     }
     fn status(&self) -> JournalStatus {
-        JournalStatus::default()
+        JournalStatus { writable: !self.books().read_only, ..JournalStatus::default() }
     }
 }
 
 /// Passes turn events to the test, and panics when it is shown a delta that says so.
-struct Audience(mpsc::UnboundedSender<TurnEvent>);
+struct Audience(mpsc::UnboundedSender<TurnEvent>, Arc<AtomicBool>);
 
 pub const BOMB: &str = "bomb";
 
@@ -226,6 +239,8 @@ impl TurnEvents for Audience {
         if let TurnProgress::Delta(text) = &event.what {
             assert_ne!(text, BOMB, "the bomb went off");
         }
+        let ends = matches!(event.what, TurnProgress::ToolEnded { .. });
+        assert!(!(ends && self.1.swap(false, Ordering::SeqCst)), "the bomb went off");
         let _ = self.0.send(event);
     }
 }
@@ -240,6 +255,8 @@ pub struct Stage {
     pub permits: Probe<AskPermit>,
     pub model: Probe<Complete>,
     pub tools: Probe<RunTool>,
+    pub granted: Pulse,
+    armed: Arc<AtomicBool>,
     events: mpsc::UnboundedReceiver<TurnEvent>,
     kernel: Kernel,
     shared: Arc<Shared>,
@@ -263,6 +280,7 @@ fn config() -> SessionConfig {
         context_idle: Duration::from_secs(30),
         context_cache_bytes: 1 << 20,
         stall: Duration::from_secs(300),
+        running_max: 2,
     }
 }
 
@@ -307,14 +325,19 @@ impl Stage {
         let metrics = Metrics::default();
         let journal = Arc::new(FakeJournal::default());
         let (tx, events) = mpsc::unbounded_channel();
-        let (permits, model, tools) = (Probe::new(), Probe::new(), Probe::new());
-        let neighbours =
-            Arc::new(Neighbours { permits: permits.recipient(), model: model.recipient(), tools: tools.recipient() });
+        let armed = Arc::<AtomicBool>::default();
+        let (permits, model, tools, granted) = (Probe::new(), Probe::new(), Probe::new(), Pulse::default());
+        let neighbours = Arc::new(Neighbours {
+            permits: permits.recipient(),
+            model: model.recipient(),
+            granted: granted.clone(),
+            tools: tools.recipient(),
+        });
         let shared = Shared::new(
             ports.clone(),
             log.clone(),
             journal.clone(),
-            Arc::new(Audience(tx)),
+            Arc::new(Audience(tx, armed.clone())),
             metrics.clone(),
             specs(),
             config(),
@@ -329,6 +352,8 @@ impl Stage {
             permits,
             model,
             tools,
+            granted,
+            armed,
             events,
             kernel,
             shared,
@@ -428,6 +453,20 @@ impl Stage {
         let (reply, status) = oneshot::channel();
         self.mail(Mail::Status { reply });
         with_deadline("a status", status).await.unwrap()
+    }
+
+    pub fn now(&self) -> Duration {
+        self.shared.ports.clock.mono()
+    }
+
+    /// One of the two places among the running turns.
+    pub fn take_place(&self) -> Option<crate::places::Place> {
+        self.shared.places.enter(|| Probe::new().recipient().downgrade())
+    }
+
+    /// Lets the next turn event of a tool's end crash the session.
+    pub fn arm(&self) {
+        self.armed.store(true, Ordering::SeqCst);
     }
 
     /// Waits until the session has left memory.

@@ -9,7 +9,7 @@ use protocol::journal::Accepted;
 use protocol::turn::TurnProgress;
 use supervision::planted::{Bug, planted};
 
-use super::Machine;
+use super::{Machine, Place};
 use crate::turn::calls::{self, Calls};
 use crate::turn::recover::{self, Cut, Decision};
 use crate::turn::running::{Phase, Running};
@@ -24,16 +24,30 @@ const OUTCOME_UNKNOWN: &str = "Error: the outcome of this call is unknown: the p
 
 impl Machine {
     pub(super) fn begin_next(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let busy = self.turn.is_some() || self.view_busy || !self.commits.is_empty();
+        let busy = self.turn.is_some() || self.view_busy.is_some() || !self.commits.is_empty();
         if busy || self.leaving || self.closed {
             return;
         }
-        let Some(item) = self.inbox.begin() else {
+        if self.inbox.is_empty() {
+            if self.place == Place::Held {
+                self.place = Place::None;
+                out.push(Effect::LeavePlace);
+            }
             if self.inbox.missed() {
                 out.push(Effect::Reload);
             }
             return;
-        };
+        }
+        match self.place {
+            Place::None => {
+                self.place = Place::Asked;
+                out.push(Effect::EnterPlace);
+                return;
+            }
+            Place::Asked => return,
+            Place::Held => {}
+        }
+        let Some(item) = self.inbox.begin() else { return };
         let cut = self.cut.take().filter(|cut| cut.turn.started.turn == item.turn);
         let at = item.at;
         let inline = item.inline.clone();
@@ -42,6 +56,12 @@ impl Machine {
             Some(accepted) => self.begin(accepted, now, out),
             None => out.push(Effect::ReadBody(at)),
         }
+    }
+
+    /// The place that was asked for is there.
+    pub(super) fn placed(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.place = Place::Held;
+        self.begin_next(now, out);
     }
 
     pub(super) fn begin(&mut self, accepted: Arc<Accepted>, now: Now, out: &mut Vec<Effect>) {
