@@ -274,12 +274,15 @@ impl App {
     }
 }
 
-/// Starts the sessions that have work. New messages are accepted meanwhile; `/ready` says when it is over.
+/// Starts the sessions that have work. The gateway is ready as soon as it is known which ones these are: it serves while
+/// they start.
 async fn recover(registry: Arc<Registry>, phase: Arc<Phase>) {
-    registry.recover().await;
-    if phase.get() == PhaseWord::Recovering {
-        phase.set(PhaseWord::Serving);
-    }
+    let known = || {
+        if phase.get() == PhaseWord::Recovering {
+            phase.set(PhaseWord::Serving);
+        }
+    };
+    registry.recover(known).await;
 }
 
 /// Of what the machine has, unless a limit is configured.

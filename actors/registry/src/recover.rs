@@ -55,8 +55,9 @@ fn plan(unfinished: Vec<Unfinished>, now_ms: u64) -> Plan {
 
 impl Registry {
     /// Starts every session that has work. Returns when all of them were started, but for the suspects: those follow one
-    /// by one, each when the one before has ended its turn.
-    pub async fn recover(self: &Arc<Self>) {
+    /// by one, each when the one before has ended its turn. `known` is called before any of them is started, once it is
+    /// known who has work and who is held back: from then on new messages meet the right session state.
+    pub async fn recover(self: &Arc<Self>, known: impl FnOnce()) {
         let Some(journal) = self.journal() else { return };
         let Ok(unfinished) = journal.unfinished().await else {
             tracing::error!(target: "registry", "the journal ended before sessions could be recovered");
@@ -74,6 +75,7 @@ impl Registry {
         for (key, _) in &plan.suspects {
             self.sector(key).1.waitlist.hold(key.clone(), Waiting::Suspect);
         }
+        known();
         let mut event = Event::new(EventName::Recovered, ActorPath("/registry".into()), Kind::Registry);
         event.reason = Some(format!(
             "{} sessions with work, {} suspects, {} in quarantine",

@@ -26,7 +26,9 @@ fn all_sessions_with_work_are_started_a_few_at_a_time() {
         for n in 0..2000 {
             left(&stage, &key(n), (n % 2 == 0).then_some(0), 0);
         }
-        stage.registry.recover().await;
+        let mut started_before = None;
+        stage.registry.recover(|| started_before = Some(stage.live())).await;
+        assert_eq!(started_before, Some(0), "the gateway is ready before the first of them starts");
         seconds(1).await;
         assert_eq!(stage.journal.done.lock().unwrap().len(), 2000);
         assert!(*stage.watched.loading_max.lock().unwrap() <= 256);
@@ -41,7 +43,7 @@ fn suspects_run_last_and_alone_also_when_they_crash() {
         for n in 0..10 {
             left(&stage, &key(n), Some(n % 2), u32::from(n % 4 == 3));
         }
-        stage.registry.recover().await;
+        stage.registry.recover(|| ()).await;
         // A message for a suspect that waits does not start it.
         stage.enqueue(&key(9), 0);
         assert_eq!(stage.live(), 5);
@@ -63,7 +65,7 @@ fn a_quarantine_outlives_the_process() {
         left(&stage, &key(1), None, 0);
         let until = stage.kernel.ports().clock.wall_ms() + 60_000;
         stage.journal.unfinished.lock().unwrap()[0].quarantined_until_ms = Some(until);
-        stage.registry.recover().await;
+        stage.registry.recover(|| ()).await;
         seconds(50).await;
         assert_eq!((stage.done(&key(1)), stage.live()), (0, 0));
         seconds(15).await;
@@ -77,7 +79,7 @@ fn a_quarantine_after_a_restart_is_longer_than_the_one_before_it() {
         let stage = Stage::new();
         left(&stage, &key(1), None, 5);
         stage.journal.unfinished.lock().unwrap()[0].quarantined_times = 2;
-        stage.registry.recover().await;
+        stage.registry.recover(|| ()).await;
         seconds(30).await;
         let entry = stage.journal.quarantines.lock().unwrap()[0].clone();
         assert_eq!(entry.times, 3);
@@ -94,7 +96,7 @@ fn what_cannot_be_loaded_does_not_hold_up_the_others() {
             left(&stage, &key(n), None, 0);
         }
         stage.watched.unloadable.lock().unwrap().extend((0..300).map(key));
-        stage.registry.recover().await;
+        stage.registry.recover(|| ()).await;
         seconds(60).await;
         assert_eq!(stage.journal.done.lock().unwrap().len(), 300);
         assert_eq!(stage.journal.quarantines.lock().unwrap().len(), 300);
