@@ -316,7 +316,8 @@ fn process_started(before: Option<&Event>, purpose: Purpose) -> Event {
     };
     let ended = match before.map(|before| before.event) {
         None => "the first process here",
-        Some(EventName::ProcessStopped) => "the process before it stopped in order",
+        // After a refused configuration nothing ran.
+        Some(EventName::ProcessStopped | EventName::ConfigRejected) => "the process before it stopped in order",
         Some(_) => "the process before it was killed or crashed",
     };
     event.reason = Some(format!("{purpose}; {ended}"));

@@ -1,8 +1,47 @@
 //! `greenroom gateway`: serves the doors until a signal, a failed disk or an order to drain ends it.
 
+use std::time::Duration;
+
+use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
+use supervision::log::{LogOptions, LogWriter};
+use supervision::real::real_ports;
+
+use crate::app::lock::Lock;
 use crate::app::{App, Options};
-use crate::config::Loaded;
+use crate::cli::Place;
+use crate::config::{self, Loaded, Paths};
 use crate::exit::{Exit, ExitCode};
+
+/// The most files of the log that a configuration may ask for.
+const LOG_FILES_MAX: u32 = 1000;
+
+/// Reads the configuration; that one was refused is told in the supervision log too.
+pub fn load(place: &Place) -> anyhow::Result<Loaded> {
+    super::load(place).inspect_err(|refused| {
+        let Ok(paths) = config::locate_data(&super::load_request(place)) else { return };
+        if let Err(error) = record_refusal(paths, refused) {
+            tracing::warn!(%error, "the supervision log does not know that the configuration was refused");
+        }
+    })
+}
+
+/// Where no gateway ever ran there is no log; where one runs, the log is that one's.
+fn record_refusal(paths: Paths, refused: &anyhow::Error) -> std::io::Result<()> {
+    if !paths.logs.is_dir() {
+        return Ok(());
+    }
+    let Ok(_lock) = Lock::take(&paths.run.join("lock"), &paths.data) else { return Ok(()) };
+    // How much is to be kept is not known now, so nothing is removed.
+    let options = LogOptions { files: LOG_FILES_MAX, age: Duration::MAX, ..LogOptions::new(paths.logs) };
+    let log = LogWriter::start(options, &real_ports(1)?)?;
+    let mut event = Event::new(EventName::ConfigRejected, ActorPath("/".into()), Kind::Process);
+    event.reason = Some(refused.to_string());
+    event.verdict = Some("not started".to_owned());
+    event.cause = log.before().map(|before| before.id.clone());
+    log.record(event);
+    log.close();
+    Ok(())
+}
 
 /// Serves until stopped.
 pub async fn run(loaded: Loaded) -> anyhow::Result<()> {

@@ -29,7 +29,7 @@ use crate::exit::{Exit, ExitCode};
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     let place = cli.place;
     match cli.command {
-        Command::Gateway { what: None } => gateway::run(load(&place)?).await,
+        Command::Gateway { what: None } => gateway::run(gateway::load(&place)?).await,
         Command::Gateway { what: Some(Gateway::Drain(arguments)) } => drain::run(&load(&place)?, &arguments).await,
         Command::Agent(arguments) => agent::run(load(&place)?, arguments).await,
         Command::Onboard => onboard::run(&place),

@@ -97,6 +97,11 @@ pub fn locate_for_onboard(request: &LoadRequest) -> Result<Paths, ConfigError> {
     place.paths(request, assembled.config.agents.defaults.workspace.as_deref())
 }
 
+/// Where data is when the configuration cannot be read; the workspace is the usual one.
+pub fn locate_data(request: &LoadRequest) -> Result<Paths, ConfigError> {
+    locations::locate(request)?.paths(request, None)
+}
+
 /// The file's text without a byte order mark. A missing file is `None` unless it was asked for by name.
 fn read(file: &Path, explicit: bool) -> Result<Option<String>, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { file: file.into(), source };

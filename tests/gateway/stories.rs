@@ -132,3 +132,22 @@ async fn a_follower_sees_what_happens_until_the_gateway_ends() {
     let ended = tokio::task::spawn_blocking(move || follower.wait().unwrap());
     assert!(testkit::deadline::with_deadline("end of the follower", ended).await.unwrap().success());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_configuration_that_is_refused_is_told_of_in_the_log() {
+    let place = Place::new(json!({}));
+    assert_eq!(place.start().await.terminate().await, Some(0));
+    let good = std::fs::read_to_string(place.path().join("config.json")).unwrap();
+    place.write_config(r#"{"runtime": {"idleSeconds": "soon"}}"#);
+    assert_eq!(place.run(&["gateway"]).status.code(), Some(3));
+    let events = place.events();
+    let (stopped, rejected) = (&events[events.len() - 2], &events[events.len() - 1]);
+    assert_eq!((&stopped["event"], &rejected["event"]), (&"process_stopped".into(), &"config_rejected".into()));
+    assert_eq!(rejected["cause"], stopped["id"]);
+    let reason = rejected["reason"].as_str().unwrap();
+    assert!(reason.contains("runtime.idleSeconds") && !reason.contains("soon"), "{reason}");
+    place.write_config(&good);
+    drop(place.start().await);
+    let started = place.events().into_iter().rfind(|event| event["event"] == "process_started").unwrap();
+    assert_eq!(started["reason"], "gateway; the process before it stopped in order");
+}

@@ -241,7 +241,7 @@ fn concerns_all(event: &Event) -> bool {
 
 /// Sums up what the events say, and what the present shows.
 fn lost(events: &[&Event], facts: &Facts) -> String {
-    let mut parts: Vec<String> = events
+    let parts: Vec<String> = events
         .iter()
         .filter(|event| event.event != EventName::EventsLost && event.lost != LOST_NOTHING)
         .map(|event| format!("{} ({})", event.lost, sentence::clock(&event.ts)))
@@ -254,8 +254,7 @@ fn lost(events: &[&Event], facts: &Facts) -> String {
             count => format!("nothing: each of the {count} events above says so"),
         }
     } else {
-        let all = parts.drain(..).collect::<Vec<_>>().join("; ");
-        format!("{all}; nothing else")
+        format!("{}; nothing else", parts.join("; "))
     };
     if let Some(kept) = facts.kept() {
         text.push_str(&format!(", and {kept}"));

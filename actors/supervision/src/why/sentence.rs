@@ -72,7 +72,7 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::GatewayStarted => "The gateway opened its doors".to_owned(),
         EventName::GatewayStopping => "The gateway began to stop".to_owned(),
         EventName::GatewayStopped => format!("The sessions ended for the stop: {reason}"),
-        EventName::ConfigRejected => format!("The configuration was refused: {reason}"),
+        EventName::ConfigRejected => format!("A start failed, as its configuration was refused: {reason}"),
         EventName::EventsLost => "Events are missing here: more came than could be written".to_owned(),
     }
 }
