@@ -124,6 +124,15 @@ impl Inbox {
         gone.into_iter().map(|item| item.turn).collect()
     }
 
+    /// Takes out all waiting turns but one, in order.
+    pub fn clear_but(&mut self, kept: TurnId) -> Vec<TurnId> {
+        let gone: Vec<TurnId> = self.waiting.iter().map(|item| item.turn).filter(|turn| *turn != kept).collect();
+        for turn in &gone {
+            self.remove(*turn);
+        }
+        gone
+    }
+
     /// Whether this turn waits.
     pub fn waits(&self, turn: TurnId) -> bool {
         self.waiting.iter().any(|item| item.turn == turn)

@@ -43,7 +43,16 @@ impl Watch {
     /// Starts it.
     pub fn start(kernel: Kernel, placement: Arc<dyn Placement>, memory: Memory) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
-        let arbiters = (0..placement.arbiters()).map(|_| Arbiter::default()).collect();
+        let arbiters: Vec<Arbiter> = (0..placement.arbiters()).map(|_| Arbiter::default()).collect();
+        for (at, arbiter) in arbiters.iter().enumerate() {
+            let running = Arc::clone(&arbiter.running);
+            placement.run_on(
+                at,
+                Box::new(move || {
+                    running.get_or_init(Running::here);
+                }),
+            );
+        }
         let watcher = Watcher { kernel, placement, memory, arbiters, told: None };
         let thread = std::thread::Builder::new().name("greenroom-watch".to_owned());
         let thread = thread.spawn(move || watcher.watch(&stopped))?;
@@ -71,7 +80,7 @@ struct Watcher {
 
 #[derive(Default)]
 struct Arbiter {
-    /// What its thread runs; known once it has run the first job.
+    /// What its thread runs; known once it has run its first job.
     running: Arc<OnceLock<Running>>,
     /// The job that it was given last: since when, and whether it has run.
     asked: Option<(Duration, Arc<AtomicBool>)>,
@@ -108,16 +117,10 @@ impl Watcher {
             }
             return;
         }
-        let (ran, running) = (Arc::<AtomicBool>::default(), Arc::clone(&arbiter.running));
+        let ran = Arc::<AtomicBool>::default();
         arbiter.asked = Some((now, Arc::clone(&ran)));
         let cause = arbiter.blocked.take();
-        self.placement.run_on(
-            at,
-            Box::new(move || {
-                running.get_or_init(Running::here);
-                ran.store(true, Ordering::Release);
-            }),
-        );
+        self.placement.run_on(at, Box::new(move || ran.store(true, Ordering::Release)));
         if cause.is_some() {
             self.kernel.metrics().arbiters_blocked.dec();
             let mut event = arbiter_event(EventName::ArbiterFreed, at);

@@ -1,5 +1,6 @@
 //! The session alone, among probes and a journal in memory, with the clock paused.
 
+mod audience;
 mod double;
 mod foreign;
 mod stall;
@@ -22,7 +23,8 @@ use supervision::tell;
 use testkit::deadline::{run_paused, with_deadline};
 use tokio::sync::oneshot;
 
-use double::{BOMB, Stage, answer, key, turn};
+use audience::BOMB;
+use double::{Stage, answer, key, turn};
 
 fn texts(call: &Complete) -> Vec<String> {
     let text = |message: &Message| match message {

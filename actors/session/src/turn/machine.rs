@@ -30,6 +30,8 @@ pub struct Machine {
     rules: Arc<Rules>,
     inbox: Inbox,
     cut: Option<Box<Cut>>,
+    /// The cut turn is to end when it is taken up again; that needs no place.
+    stop_cut: bool,
     turn: Option<Box<Running>>,
     /// Commits under way, oldest first.
     commits: VecDeque<Pending>,
@@ -73,6 +75,7 @@ impl Machine {
             rules,
             inbox: Inbox::default(),
             cut: None,
+            stop_cut: false,
             turn: None,
             commits: VecDeque::new(),
             view_busy: None,
@@ -145,9 +148,14 @@ impl Machine {
     /// Cancels the running turn; with `all`, the waiting ones too.
     pub fn stop(&mut self, all: bool, now: Now) -> (Stopped, Vec<Effect>) {
         let mut out = Vec::new();
-        let cancelled = self.turn.as_ref().filter(|turn| turn.ending.is_none()).map(|turn| turn.id());
+        let cut = self.stop_cut(None, now, &mut out);
+        let cancelled = self.turn.as_ref().filter(|turn| turn.ending.is_none()).map(|turn| turn.id()).or(cut);
         self.stop_running(Why::Cancelled, now, &mut out);
-        let dropped = if all { self.inbox.clear() } else { Vec::new() };
+        let dropped = match cut {
+            _ if !all => Vec::new(),
+            Some(cut) => self.inbox.clear_but(cut),
+            None => self.inbox.clear(),
+        };
         let count = u32::try_from(dropped.len()).unwrap_or(u32::MAX);
         self.drop_waiting(dropped, &mut out);
         let waiting = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
@@ -435,9 +443,20 @@ impl Machine {
     fn cancel(&mut self, id: TurnId, now: Now, out: &mut Vec<Effect>) {
         if self.turn.as_ref().is_some_and(|turn| turn.id() == id) {
             self.stop_running(Why::Cancelled, now, out);
-        } else if self.inbox.remove(id) {
+        } else if self.stop_cut(Some(id), now, out).is_none() && self.inbox.remove(id) {
             self.drop_waiting(vec![id], out);
         }
+    }
+
+    /// Stops the cut turn while it waits: it has begun once, so its end has to close what it left open.
+    fn stop_cut(&mut self, only: Option<TurnId>, now: Now, out: &mut Vec<Effect>) -> Option<TurnId> {
+        let cut = self.cut.as_ref()?.turn.started.turn;
+        if only.is_some_and(|only| only != cut) || self.turn.is_some() || !self.inbox.waits(cut) {
+            return None;
+        }
+        self.stop_cut = true;
+        self.begin_next(now, out);
+        Some(cut)
     }
 
     fn drop_waiting(&mut self, turns: Vec<TurnId>, out: &mut Vec<Effect>) {

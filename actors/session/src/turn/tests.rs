@@ -165,6 +165,8 @@ struct World {
     begun: Option<TurnId>,
     refused: BTreeSet<TurnId>,
     serial: u32,
+    /// A turn that is stopped may be taken up without a place, to end it.
+    stopping: bool,
     stalled: bool,
     reload: bool,
 }
@@ -195,6 +197,7 @@ impl World {
             begun: None,
             refused: BTreeSet::new(),
             serial: 0,
+            stopping: false,
             stalled: false,
             reload: false,
         }
@@ -210,8 +213,11 @@ impl World {
     fn place(&mut self) {
         if self.asks_place && !self.crowded {
             self.asks_place = false;
-            self.holds_place = true;
-            self.give(Input::Placed);
+            // One that is not waited for any more is given back.
+            if self.machine.awaits_place() {
+                self.holds_place = true;
+                self.give(Input::Placed);
+            }
         }
     }
 
@@ -221,7 +227,7 @@ impl World {
                 Effect::ReadBody(at) => self.reading = Some(at.0),
                 Effect::Began(turn, _) => {
                     assert!(self.begun.is_none(), "two turns at once");
-                    assert!(self.holds_place, "begun without a place");
+                    assert!(self.holds_place || self.stopping, "begun without a place");
                     assert_eq!(self.open.first().map(|seq| turn_id(*seq)), Some(turn), "out of order");
                     self.begun = Some(turn);
                 }
@@ -251,12 +257,13 @@ impl World {
                     if self.begun == Some(verdict.turn) {
                         self.begun = None;
                         self.holds_place = false;
+                        self.stopping = false;
                     }
                 }
                 Effect::Leave => self.left = true,
                 Effect::Recovered(..) | Effect::Stuck(..) | Effect::Stale | Effect::FileStuck => {}
                 Effect::EnterPlace => {
-                    assert!(!self.asks_place && !self.holds_place, "a second place");
+                    assert!(!self.holds_place, "a second place");
                     self.asks_place = true;
                 }
                 Effect::LeavePlace => assert!(std::mem::take(&mut self.holds_place), "no place to leave"),
@@ -355,11 +362,15 @@ impl World {
             Step::Refuse => self.refuse(),
             Step::View if std::mem::take(&mut self.view) => self.give(Input::ViewWritten),
             Step::Stop(all) => {
+                self.stopping |= self.crowded;
                 let (_, effects) = self.machine.stop(all, self.now);
                 self.perform(effects);
                 self.place();
             }
-            Step::Cancel(seq) => self.give(Input::Cancel(turn_id(seq))),
+            Step::Cancel(seq) => {
+                self.stopping |= self.crowded;
+                self.give(Input::Cancel(turn_id(seq)));
+            }
             Step::Stall => {
                 self.now.mono += Duration::from_secs(301);
                 self.stalled = true;
@@ -735,6 +746,21 @@ fn a_file_that_is_not_written_holds_no_turn_up_for_longer() {
     world.now.mono += Duration::from_secs(300);
     world.give(Input::Tick { heard: Duration::ZERO });
     assert_eq!(world.begun, Some(turn_id(2)));
+}
+
+#[test]
+fn a_cut_turn_that_is_stopped_while_it_waits_for_a_place_gets_its_results_and_its_end() {
+    let mut world = thinking();
+    world.take(calls(&[false]));
+    world.take(Step::Crowd(true));
+    world.take(Step::Crash(1));
+    assert_eq!((world.machine.state(), world.reading), (State::Waiting, None));
+    world.take(Step::Stop(true));
+    for step in [Step::Read, Step::Durable, Step::Durable, Step::Durable] {
+        world.take(step);
+    }
+    assert_eq!(world.finished[&turn_id(1)], TurnResult::Cancelled);
+    assert_eq!(open_calls(&world.turns[&turn_id(1)]), 0);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use protocol::provider::{AskPermit, Complete, Delta, Event, Permit};
 use protocol::session::{Address, Mail, Status};
 use protocol::supervision::{ActorPath, EventName, Kind};
 use protocol::tools::RunTool;
-use protocol::turn::{Finished, Pulse, Route, Stamp, TurnEvent, TurnEvents, TurnProgress};
+use protocol::turn::{Finished, Pulse, Route, Stamp, TurnEvent, TurnProgress};
 use supervision::log::MemoryLog;
 use supervision::memory::{PowerCutDisk, RuntimeClock, memory_ports};
 use supervision::ports::Disk;
@@ -24,6 +24,7 @@ use testkit::probe::Probe;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+use super::audience::Audience;
 use crate::{Neighbours, Session, SessionConfig, Shared};
 
 type Held = Box<dyn FnOnce(&mut Books) + Send>;
@@ -226,22 +227,6 @@ impl Journal for FakeJournal {
     }
     fn status(&self) -> JournalStatus {
         JournalStatus { writable: !self.books().read_only, ..JournalStatus::default() }
-    }
-}
-
-/// Passes turn events to the test, and panics when it is shown a delta that says so.
-struct Audience(mpsc::UnboundedSender<TurnEvent>, Arc<AtomicBool>);
-
-pub const BOMB: &str = "bomb";
-
-impl TurnEvents for Audience {
-    fn emit(&self, event: TurnEvent) {
-        if let TurnProgress::Delta(text) = &event.what {
-            assert_ne!(text, BOMB, "the bomb went off");
-        }
-        let ends = matches!(event.what, TurnProgress::ToolEnded { .. });
-        assert!(!(ends && self.1.swap(false, Ordering::SeqCst)), "the bomb went off");
-        let _ = self.0.send(event);
     }
 }
 

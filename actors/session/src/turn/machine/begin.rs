@@ -12,7 +12,7 @@ use supervision::planted::{Bug, planted};
 use super::{Machine, Place};
 use crate::turn::calls::{self, Calls};
 use crate::turn::recover::{self, Cut, Decision};
-use crate::turn::running::{Phase, Running};
+use crate::turn::running::{Phase, Running, Why};
 use crate::turn::{Batch, Effect, Now, Record};
 
 const UNREADABLE: &str = "This message could not be read back and was given up.";
@@ -39,6 +39,7 @@ impl Machine {
             return;
         }
         match self.place {
+            Place::None | Place::Asked if self.stop_cut => self.place = Place::Held,
             Place::None => {
                 self.place = Place::Asked;
                 out.push(Effect::EnterPlace);
@@ -51,7 +52,11 @@ impl Machine {
         let cut = self.cut.take().filter(|cut| cut.turn.started.turn == item.turn);
         let at = item.at;
         let inline = item.inline.clone();
-        self.turn = Some(Box::new(Running::new(item, cut, now)));
+        let mut turn = Box::new(Running::new(item, cut, now));
+        if std::mem::take(&mut self.stop_cut) {
+            turn.stop = Some(Why::Cancelled);
+        }
+        self.turn = Some(turn);
         match inline {
             Some(accepted) => self.begin(accepted, now, out),
             None => out.push(Effect::ReadBody(at)),
