@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use domain::ids::{LetterId, SessionKey, TurnId};
 
 /// Hosts AI-agent conversations as supervised actors.
 #[derive(Debug, Parser)]
@@ -87,8 +88,12 @@ pub enum Command {
         Without a terminal one snapshot is printed."
     )]
     Top(TopArgs),
-    /// Show turns that were given up
-    #[command(subcommand, after_help = "Examples:\n  greenroom deadletters list\n  greenroom deadletters list --json")]
+    /// Show turns and deliveries that were given up; try them again or drop them
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  greenroom deadletters list\n  greenroom deadletters show 0193e0a1-7b1c-7000-8000-000000000001\n  \
+        greenroom deadletters retry 0193e0a1-7b1c-7000-8000-000000000001:1"
+    )]
     Deadletters(Deadletters),
     /// Check this machine and directory: sandbox, file limit, sync speed, clock, locks, file system
     #[command(after_help = "Examples:\n  greenroom doctor\n  greenroom doctor --json")]
@@ -99,8 +104,11 @@ pub enum Command {
         after_help = "Examples:\n  greenroom config check\n  greenroom --config other.json config check"
     )]
     Config(Config),
-    /// Check the journal
-    #[command(subcommand, after_help = "Examples:\n  greenroom journal check\n  greenroom journal check --json")]
+    /// Check, show and repair the journal
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  greenroom journal check\n  greenroom journal show --session api:7\n  greenroom journal repair"
+    )]
     Journal(Journal),
     /// Copy everything that is needed to go on elsewhere into a new directory, also while a gateway runs
     #[command(after_help = "Examples:\n  greenroom backup /mnt/backup/2026-11-29")]
@@ -183,6 +191,36 @@ pub enum Sessions {
 pub enum Deadletters {
     /// All dead letters, oldest first
     List(Output),
+    /// One dead letter: why, when, route, and what the supervision log kept of it
+    #[command(after_help = "Example:\n  greenroom deadletters show 0193e0a1-7b1c-7000-8000-000000000001 --content")]
+    Show {
+        /// Its id, as `list` prints it
+        id: LetterId,
+        /// Print what the message or the delivery says, too
+        #[arg(long)]
+        content: bool,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Run the turn again, or deliver again; without a gateway the turn runs here, to its end
+    #[command(after_help = "Example:\n  greenroom deadletters retry 0193e0a1-7b1c-7000-8000-000000000001")]
+    Retry {
+        /// Its id, as `list` prints it
+        id: LetterId,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Forget a dead letter; its transcript keeps the message and the notice
+    #[command(after_help = "Example:\n  greenroom deadletters drop 0193e0a1-7b1c-7000-8000-000000000001")]
+    Drop {
+        /// Its id, as `list` prints it
+        id: LetterId,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 /// `config …`
@@ -196,7 +234,39 @@ pub enum Config {
 #[derive(Debug, Subcommand)]
 pub enum Journal {
     /// Read every record and say what is there; changes nothing
+    #[command(after_help = "Example:\n  greenroom journal check --json")]
     Check(Output),
+    /// Print the records, oldest first; with --json one object per line
+    #[command(after_help = "Examples:\n  greenroom journal show --session api:7 --content\n  \
+        greenroom journal show --turn 0193e0a1-7b1c-7000-8000-000000000001 --json")]
+    Show {
+        /// Only records of this session
+        #[arg(long, value_name = "KEY")]
+        session: Option<SessionKey>,
+        /// Only records about this turn
+        #[arg(long, value_name = "ID")]
+        turn: Option<TurnId>,
+        /// Only records at or after this log position
+        #[arg(long, value_name = "LSN", default_value_t = 0)]
+        from: u64,
+        /// Print what was said, too
+        #[arg(long)]
+        content: bool,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Go on after acknowledged data was damaged: say what is lost and, with --yes, keep everything else
+    #[command(after_help = "Examples:\n  greenroom journal repair          only says what it would do\n  \
+        greenroom journal repair --yes\n\nThe gateway must not run. The damaged segments are copied aside first.")]
+    Repair {
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 /// Arguments of `tree`.

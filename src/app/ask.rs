@@ -99,7 +99,8 @@ impl App {
         }
     }
 
-    fn watch(&self, key: &SessionKey, turn: TurnId) -> TurnStream {
+    /// Follows a turn that will be submitted.
+    pub fn watch(&self, key: &SessionKey, turn: TurnId) -> TurnStream {
         let (tx, events) = mpsc::unbounded_channel();
         let watch = self.hub().watch_turn(key, turn, Keep::Yes, Arc::new(ToChannel(tx)));
         TurnStream { turn, events, _watch: watch }

@@ -7,7 +7,7 @@ mod gauges;
 pub mod limits;
 pub mod lock;
 mod options;
-mod parts;
+pub(crate) mod parts;
 mod process;
 pub mod readers;
 mod serve;

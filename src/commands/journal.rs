@@ -1,21 +1,35 @@
-//! `greenroom journal check`: reads every record and says what is there. Changes nothing.
+//! `greenroom journal`: reads every record and says what is there; goes on after damage.
 
-use journal::CheckReport;
-use supervision::real::RealDisk;
+use journal::{CheckReport, DamagedPlace, OpenError, RepairReport, ShowFilter, Shown};
+use supervision::real::{RealDisk, real_ports};
 
 use super::{print, print_json};
-use crate::cli::Journal;
+use crate::app::lock::Lock;
+use crate::app::parts;
+use crate::cli::{Journal, Output};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
 
 /// Runs the subcommand.
 pub fn run(loaded: &Loaded, what: Journal) -> anyhow::Result<()> {
-    let Journal::Check(output) = what;
     if !loaded.paths.journal.exists() {
         return print("no journal yet");
     }
-    let report = journal::check(&loaded.paths.journal, &RealDisk)
-        .map_err(|error| Exit::new(ExitCode::Disk, error.to_string()))?;
+    match what {
+        Journal::Check(output) => check(loaded, output),
+        Journal::Show { session, turn, from, content, output } => {
+            show(loaded, &ShowFilter { session, turn, from, content }, output)
+        }
+        Journal::Repair { yes, output } => repair(loaded, yes, output),
+    }
+}
+
+fn disk(error: &OpenError) -> Exit {
+    Exit::new(ExitCode::Disk, error.to_string())
+}
+
+fn check(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
+    let report = journal::check(&loaded.paths.journal, &RealDisk).map_err(|error| disk(&error))?;
     if output.json {
         print_json(&serde_json::to_value(&report)?)?;
     } else {
@@ -23,7 +37,14 @@ pub fn run(loaded: &Loaded, what: Journal) -> anyhow::Result<()> {
     }
     let Some(damage) = report.damage else { return Ok(()) };
     let place = format!("{} at byte {}", damage.file.display(), damage.offset);
-    Err(Exit::new(ExitCode::Disk, format!("acknowledged data is damaged: {place}: {}", damage.why)).into())
+    Err(Exit::new(
+        ExitCode::Disk,
+        format!(
+            "acknowledged data is damaged: {place}: {}; `greenroom journal repair` shows what can be kept",
+            damage.why
+        ),
+    )
+    .into())
 }
 
 fn in_words(report: &CheckReport) -> String {
@@ -52,4 +73,82 @@ fn in_words(report: &CheckReport) -> String {
         report.dead_letters
     ));
     lines.join("\n")
+}
+
+/// How printing ends: the reader of the log and standard output fail in their own ways.
+enum Stop {
+    Log(OpenError),
+    Out(anyhow::Error),
+}
+
+impl From<OpenError> for Stop {
+    fn from(error: OpenError) -> Self {
+        Self::Log(error)
+    }
+}
+
+fn show(loaded: &Loaded, filter: &ShowFilter, output: Output) -> anyhow::Result<()> {
+    let line = |shown: Shown| {
+        let text = if output.json { serde_json::to_string(&shown).map_err(Into::into) } else { Ok(in_a_line(&shown)) };
+        text.and_then(|text| print(&text)).map_err(Stop::Out)
+    };
+    journal::show(&loaded.paths.journal, &RealDisk, filter, line).map_err(|stop| match stop {
+        Stop::Log(error) => disk(&error).into(),
+        Stop::Out(error) => error,
+    })
+}
+
+fn in_a_line(shown: &Shown) -> String {
+    let key = shown.key.as_ref().map(ToString::to_string).unwrap_or_default();
+    let turns: Vec<_> = shown.turns.iter().map(ToString::to_string).collect();
+    let about = shown.about.iter().map(|(name, value)| format!("{name}={value}"));
+    let about = about.collect::<Vec<_>>().join(" ");
+    format!("{:>12}  {:13}  {key}  {}  {about}", shown.lsn, shown.record, turns.join(",")).trim_end().to_owned()
+}
+
+fn repair(loaded: &Loaded, yes: bool, output: Output) -> anyhow::Result<()> {
+    let paths = &loaded.paths;
+    let _data = Lock::take(&paths.run.join("lock"), &paths.data).map_err(Exit::from)?;
+    let _sessions = Lock::take(&paths.sessions.join(".lock"), &paths.workspace).map_err(Exit::from)?;
+    let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let aside = yes.then(|| paths.journal.join(format!("damaged-{now}")));
+    let ports = real_ports(1)?;
+    let report = journal::repair(&parts::journal(loaded), &ports, aside.as_deref()).map_err(|error| disk(&error))?;
+    if output.json {
+        return print_json(&serde_json::to_value(&report)?);
+    }
+    print(&repair_in_words(&report))
+}
+
+fn repair_in_words(report: &RepairReport) -> String {
+    if report.damage.is_empty() {
+        return "nothing is damaged".to_owned();
+    }
+    let mut lines: Vec<String> = report.damage.iter().map(place_in_words).collect();
+    for hint in report.damage.iter().flat_map(|place| &place.hints) {
+        let key = hint.key.as_ref().map(ToString::to_string).unwrap_or_default();
+        let turns: Vec<_> = hint.turns.iter().map(ToString::to_string).collect();
+        lines.push(format!("lost  {}  {key}  {}", hint.record, turns.join(",")).trim_end().to_owned());
+    }
+    for (key, loss) in &report.lost {
+        for (what, numbers) in [("messages", &loss.messages), ("commits", &loss.commits)] {
+            if !numbers.is_empty() {
+                let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+                lines.push(format!("lost  {what}  {key}  numbers {}", numbers.join(",")));
+            }
+        }
+    }
+    let RepairReport { records, keys, open_turns, dead_letters, outbox, .. } = report;
+    lines.push(format!(
+        "kept  {records} records: {keys} sessions, {open_turns} open turns, {dead_letters} dead letters, {outbox} rows to deliver"
+    ));
+    lines.push(match &report.aside {
+        Some(aside) => format!("repaired; the damaged segments are in {}", aside.display()),
+        None => "nothing was changed; `greenroom journal repair --yes` does it".to_owned(),
+    });
+    lines.join("\n")
+}
+
+fn place_in_words(place: &DamagedPlace) -> String {
+    format!("damaged  {}  bytes {} to {}: {}", place.file.display(), place.from, place.to, place.why)
 }

@@ -4,8 +4,10 @@
 mod bad_input;
 mod chaos;
 mod command_line;
+mod dead_letters;
 mod doors;
 mod isolation;
+mod journal_repair;
 mod kill_nine;
 mod metrics;
 mod model_over_http;

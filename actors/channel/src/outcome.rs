@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
     MemoryFull { retry_after_ms: u64 },
     /// The disk is full or cannot be written.
     Disk { retry_after_ms: u64 },
+    /// The session's transcript cannot be read.
+    Transcript { retry_after_ms: u64 },
     /// The session crashed too often and its inbox is full.
     Quarantined { retry_after_ms: u64 },
     /// The process is stopping.
@@ -59,6 +61,7 @@ impl Verdict {
                 BusyReason::Process => Refusal::ProcessFull { retry_after_ms },
                 BusyReason::Memory => Refusal::MemoryFull { retry_after_ms },
                 BusyReason::Disk => Refusal::Disk { retry_after_ms },
+                BusyReason::Transcript => Refusal::Transcript { retry_after_ms },
             }),
             Some(Enqueued::Quarantined { until_ms }) => {
                 Self::Refused(Refusal::Quarantined { retry_after_ms: until_ms.saturating_sub(now_ms).max(1000) })
@@ -77,6 +80,7 @@ impl Refusal {
             | Self::ProcessFull { .. }
             | Self::MemoryFull { .. }
             | Self::Disk { .. }
+            | Self::Transcript { .. }
             | Self::Quarantined { .. } => "busy",
             Self::Draining => "draining",
         }
@@ -90,6 +94,7 @@ impl Refusal {
             Self::ProcessFull { .. } => "process_full",
             Self::MemoryFull { .. } => "memory_full",
             Self::Disk { .. } => "disk",
+            Self::Transcript { .. } => "transcript",
             Self::Quarantined { .. } => "quarantined",
             Self::Draining => "draining",
         }
@@ -103,6 +108,7 @@ impl Refusal {
             Self::ProcessFull { .. } => "too much is waiting in the whole gateway",
             Self::MemoryFull { .. } => "the gateway has no memory for more right now",
             Self::Disk { .. } => "the journal cannot be written right now",
+            Self::Transcript { .. } => "the transcript of this session cannot be read",
             Self::Quarantined { .. } => "this session is held back after repeated crashes and its queue is full",
             Self::Draining => "the gateway is stopping",
         }
@@ -116,6 +122,7 @@ impl Refusal {
             | Self::ProcessFull { retry_after_ms }
             | Self::MemoryFull { retry_after_ms }
             | Self::Disk { retry_after_ms }
+            | Self::Transcript { retry_after_ms }
             | Self::Quarantined { retry_after_ms } => Some(retry_after_ms),
             Self::Draining => Some(RETRY_AFTER_MS),
         }
@@ -187,6 +194,7 @@ mod tests {
             (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Process }), "busy", "process_full", Some(7)),
             (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Memory }), "busy", "memory_full", Some(7)),
             (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Disk }), "busy", "disk", Some(7)),
+            (Some(Enqueued::Busy { retry_after_ms: 7, why: BusyReason::Transcript }), "busy", "transcript", Some(7)),
             (Some(Enqueued::Quarantined { until_ms: 90_000 }), "busy", "quarantined", Some(80_000)),
             (Some(Enqueued::Draining), "draining", "draining", Some(5000)),
             (None, "draining", "draining", Some(5000)),

@@ -23,7 +23,7 @@ use crate::key::{KeyState, OpenBody, Written};
 use crate::read::Source;
 use crate::record::{Content, Record};
 use crate::reply::Reply;
-use crate::segment::Durability;
+use crate::segment::{Durability, SegmentHeader};
 use crate::state::Kept;
 
 /// Segments that are never copied from.
@@ -107,6 +107,11 @@ impl Checkpoint {
             Stage::Syncing(_) => false,
             Stage::Carrying(carry) => !carry.reading && !self.blocked,
         }
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
     }
 
     /// There is a new segment.
@@ -200,7 +205,16 @@ impl Engine {
         let keep = KEEP_SEGMENTS + (2 * needed / self.log.segment_bytes) as usize;
         let Some(excess) = self.log.live_segments().checked_sub(keep).filter(|excess| *excess > 0) else { return };
         let first = self.log.older.get(excess).unwrap_or(&self.log.active);
-        let (oldest, cutoff) = (first.header.number, LogPosition(first.header.base));
+        self.carry_below(first.header);
+    }
+
+    /// Copies everything that is needed into the newest segment.
+    pub(crate) fn carry_everything(&mut self) {
+        self.carry_below(self.log.active.header);
+    }
+
+    fn carry_below(&mut self, first: SegmentHeader) {
+        let (oldest, cutoff) = (first.number, LogPosition(first.base));
         let mut keys: Vec<_> = self
             .state
             .keys

@@ -146,6 +146,9 @@ impl Engine {
             status,
         };
         engine.around.metrics.journal_writable.set(1);
+        if let Some(why) = recovered.no_space {
+            engine.become_read_only(why);
+        }
         engine.show();
         engine
     }

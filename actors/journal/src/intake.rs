@@ -212,7 +212,7 @@ impl Engine {
                     self.state.set_finding(&key, false);
                     tracing::warn!(%error, "recent message ids of a transcript cannot be read; message refused");
                     for (_, reply) in parked {
-                        drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Disk)));
+                        drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Transcript)));
                     }
                 }
             }

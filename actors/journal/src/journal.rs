@@ -76,7 +76,10 @@ impl LogJournal {
         let (notes, shown) = (Notes::default(), status.clone());
         let noted = notes.clone();
         let pump = pump(Box::new(move |post| Engine::new(options, around, recovered, post, noted, shown, fail)))?;
-        Ok((Arc::new(Self { pump, notes, status, failed }), report))
+        let journal = Self { pump, notes, status, failed };
+        // The next segment is made ahead of the first message: whoever starts on a full disk is told at once.
+        journal.tell(Call::Tick);
+        Ok((Arc::new(journal), report))
     }
 
     /// Resolves with the reason when the log's disk failed. From then on nothing is acknowledged any more: the

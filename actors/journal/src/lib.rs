@@ -11,6 +11,7 @@
 //! | `record/`, `batch.rs`, `segment.rs`, `wire.rs` | pure: the bytes |
 //! | `log.rs`, `read.rs`, `backup.rs` | the files |
 //! | `survey.rs`, `recovery.rs`, `check.rs` | reading a log that somebody left |
+//! | `salvage.rs`, `describe.rs`, `show.rs`, `repair.rs` | reading and mending one that was damaged |
 //!
 //! **Invariants.** Nothing is acknowledged before it is on the device. A batch is there wholly or not at all. The
 //! state is changed by records only, the same way while writing and while recovering. accepted = done + dead +
@@ -50,6 +51,11 @@ mod options;
 mod recovery;
 mod survey;
 
+mod describe;
+mod repair;
+mod salvage;
+mod show;
+
 #[cfg(test)]
 mod tests;
 
@@ -57,3 +63,5 @@ pub use check::{CheckReport, DamageReport, SegmentReport, check};
 pub use journal::LogJournal;
 pub use options::{Durability, OpenError, Options};
 pub use recovery::RecoveryReport;
+pub use repair::{DamagedPlace, Hint, KeyLoss, RepairReport, repair};
+pub use show::{ShowFilter, Shown, show};

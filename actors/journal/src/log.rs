@@ -26,9 +26,36 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Stands before the first segment when there was no space for that one: takes nothing, is no file.
+    pub fn nowhere() -> Self {
+        let header = SegmentHeader { durability: Durability::Full, number: 0, base: 0, length: 0 };
+        Self { header, file: Arc::new(Nowhere) }
+    }
+
     /// Log position of the first byte after it.
     pub fn end(&self) -> u64 {
         self.header.base + self.header.length
+    }
+}
+
+/// The file of [`Segment::nowhere`].
+struct Nowhere;
+
+impl DiskFile for Nowhere {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+    fn set_length(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+    fn length(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -114,14 +141,17 @@ impl Log {
     /// Goes on in the next segment; `false` when there is none yet.
     pub fn roll(&mut self) -> bool {
         let Some(next) = self.next.take() else { return false };
-        self.older.push_back(std::mem::replace(&mut self.active, next));
+        let full = std::mem::replace(&mut self.active, next);
+        if full.header.length > 0 {
+            self.older.push_back(full);
+        }
         self.offset = HEADER_BYTES;
         true
     }
 
     /// Whether it is time to make the next segment.
     pub fn wants_next(&self) -> bool {
-        self.next.is_none() && !self.preparing && self.room() < self.active.header.length / 4 * 3
+        self.next.is_none() && !self.preparing && self.room() <= self.active.header.length / 4 * 3
     }
 
     /// The work of making the next segment, to be done elsewhere.

@@ -65,7 +65,7 @@ pub enum OpenError {
     },
     /// Something that had been acknowledged is not readable.
     #[error(
-        "acknowledged data is damaged at {segment} offset {offset}: {why}; run `greenroom journal check` for details"
+        "acknowledged data is damaged at {segment} offset {offset}: {why}; `greenroom journal check` shows what there is, `greenroom journal repair` what can be kept"
     )]
     Damaged {
         /// The segment's file.

@@ -9,7 +9,7 @@ use protocol::journal::LogPosition;
 use supervision::ports::{Disk, Open, Ports};
 
 use crate::batch;
-use crate::log::{self, Log, SPARES_MAX, Segment};
+use crate::log::{self, Log, SPARES_MAX, Segment, is_space};
 use crate::options::{OpenError, Options};
 use crate::segment::{self, HEADER_BYTES, SegmentHeader};
 use crate::state::State;
@@ -46,6 +46,8 @@ pub struct Recovered {
     pub state: State,
     /// What was found.
     pub report: RecoveryReport,
+    /// Why nothing can be written until there is space again.
+    pub no_space: Option<String>,
 }
 
 /// Recovers the log that `options` names; makes an empty one when there is none.
@@ -59,8 +61,8 @@ pub fn recover(options: &Options, ports: &Ports) -> Result<Recovered, OpenError>
         return Err(OpenError::Damaged { segment, offset, why });
     }
     let (state, report) = rebuild(disk.as_ref(), &options.dir, &survey)?;
-    let log = resume(options, disk, &survey)?;
-    Ok(Recovered { log, state, report })
+    let (log, no_space) = resume(options, disk, &survey)?;
+    Ok(Recovered { log, state, report, no_space })
 }
 
 fn check(options: &Options) -> Result<(), OpenError> {
@@ -114,7 +116,7 @@ fn changed(path: &Path, offset: u64) -> OpenError {
     OpenError::Damaged { segment: path.to_owned(), offset, why }
 }
 
-fn resume(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Result<Log, OpenError> {
+fn resume(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Result<(Log, Option<String>), OpenError> {
     let dir = &options.dir;
     let at_dir = |source: io::Error| OpenError::Io { path: dir.clone(), source };
     for path in &survey.unfinished {
@@ -123,11 +125,19 @@ fn resume(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Result<Log
     let mut spares = survey.unused.clone();
     let last = survey.segments.iter().rposition(|segment| !segment.batches.is_empty()).unwrap_or(0);
     let mut older = VecDeque::new();
+    let mut no_space = None;
     for segment in survey.segments.iter().take(last) {
         older.push_back(open(disk.as_ref(), dir, segment.header)?);
     }
     let (active, offset) = match survey.segments.get(last) {
-        None => (first(options, disk.as_ref(), &mut spares)?, HEADER_BYTES),
+        None => match first(options, disk.as_ref(), &mut spares) {
+            Ok(segment) => (segment, HEADER_BYTES),
+            Err(error) if is_space(&error) => {
+                no_space = Some(error.to_string());
+                (Segment::nowhere(), 0)
+            }
+            Err(source) => return Err(OpenError::Io { path: segment::path(dir, 1), source }),
+        },
         Some(tail) => {
             let segment = open(disk.as_ref(), dir, tail.header)?;
             settle(&segment, tail).map_err(at_dir)?;
@@ -160,16 +170,23 @@ fn resume(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Result<Log
         preparing: false,
         spares,
     };
-    if log.active.header.durability != options.durability {
-        switch_durability(&mut log)?;
+    if no_space.is_none() && log.active.header.durability != options.durability {
+        match switch_durability(&mut log) {
+            Ok(()) => {}
+            Err(error) if is_space(&error) => {
+                no_space = Some(error.to_string());
+                // What comes belongs into a segment of the other kind.
+                log.offset = log.active.header.length;
+            }
+            Err(error) => return Err(at_dir(error)),
+        }
     }
-    Ok(log)
+    Ok((log, no_space))
 }
 
-fn first(options: &Options, disk: &dyn Disk, spares: &mut Vec<PathBuf>) -> Result<Segment, OpenError> {
+fn first(options: &Options, disk: &dyn Disk, spares: &mut Vec<PathBuf>) -> io::Result<Segment> {
     let header = SegmentHeader { durability: options.durability, number: 1, base: 0, length: options.segment_bytes };
-    let made = log::make(disk, &options.dir, header, spares.last().cloned())
-        .map_err(|source| OpenError::Io { path: segment::path(&options.dir, 1), source })?;
+    let made = log::make(disk, &options.dir, header, spares.last().cloned())?;
     spares.retain(|path| Some(path) != made.used.as_ref());
     Ok(made.segment)
 }
@@ -193,14 +210,14 @@ fn settle(segment: &Segment, tail: &Surveyed) -> io::Result<()> {
 }
 
 /// A segment says how it was written, because that decides what a hole in it means: so a new one begins.
-fn switch_durability(log: &mut Log) -> Result<(), OpenError> {
+fn switch_durability(log: &mut Log) -> io::Result<()> {
     log.next = None;
     for segment in log.older.iter().chain(std::iter::once(&log.active)) {
-        segment.file.sync_data().map_err(|source| OpenError::Io { path: log.dir.clone(), source })?;
+        segment.file.sync_data()?;
     }
-    let made = log.prepare()().map_err(|source| OpenError::Io { path: log.dir.clone(), source })?;
+    let made = log.prepare()();
     log.preparing = false;
-    log.prepared(made);
+    log.prepared(made?);
     log.roll();
     Ok(())
 }

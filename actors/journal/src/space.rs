@@ -35,6 +35,13 @@ impl Engine {
         self.around.ports.offload.run(Box::new(move || post.post(Call::Prepared(job()))));
     }
 
+    /// Nothing is acknowledged that is not there already, until there is space again.
+    pub(crate) fn become_read_only(&mut self, why: String) {
+        self.read_only = true;
+        self.around.metrics.journal_writable.set(0);
+        self.event(EventName::JournalReadOnly, why);
+    }
+
     pub(crate) fn prepared(&mut self, prepared: io::Result<Prepared>) {
         self.log.preparing = false;
         match prepared {
@@ -50,9 +57,8 @@ impl Engine {
                 self.checkpoint.resume();
             }
             Err(error) if is_space(&error) => {
-                if !std::mem::replace(&mut self.read_only, true) {
-                    self.around.metrics.journal_writable.set(0);
-                    self.event(EventName::JournalReadOnly, error.to_string());
+                if !self.read_only {
+                    self.become_read_only(error.to_string());
                 }
                 let (messages, rest): (Vec<_>, Vec<_>) =
                     std::mem::take(&mut self.stalled).into_iter().partition(|call| matches!(call, Call::Enqueue(..)));

@@ -49,6 +49,8 @@ pub struct Survey {
     headless: Vec<(u64, PathBuf)>,
     /// Damage that forbids to go on.
     pub damage: Option<Damage>,
+    /// Damage wherever, with the number of its segment.
+    damages: Vec<(u64, Damage)>,
     /// Holes in a log without sync, which are to be expected after a power cut.
     pub gaps: Vec<Damage>,
     /// Segments below this one are not needed.
@@ -64,8 +66,12 @@ pub fn survey(disk: &dyn Disk, dir: &Path) -> Result<Survey, OpenError> {
     if let Some(newest) = heads.last_key_value().map(|(number, _)| *number) {
         walk_all(disk, dir, &heads, newest, &mut survey)?;
     }
+    // What is not needed any more may be damaged.
+    let oldest = survey.oldest;
+    let needed = std::mem::take(&mut survey.damages).into_iter().find(|(number, _)| *number >= oldest);
+    survey.damage = survey.damage.take().or(needed.map(|(_, damage)| damage));
     for (number, path) in std::mem::take(&mut survey.headless) {
-        if number >= survey.oldest && survey.damage.is_none() && begins_with_batch(disk, &path, number)? {
+        if number >= survey.oldest && survey.damage.is_none() && holds_batch(disk, &path, number)? {
             let why = "its head is damaged, but it holds batches".to_owned();
             survey.damage = Some(Damage { segment: path.clone(), offset: 0, why });
         }
@@ -96,7 +102,7 @@ fn walk_all(
         walk(&path, &bytes, header, &mut expected, survey)?;
     }
     survey.next_batch = expected.unwrap_or(1);
-    if survey.damage.is_none() && first > survey.oldest {
+    if first > survey.oldest {
         survey.damage = Some(Damage {
             segment: segment::path(dir, survey.oldest),
             offset: 0,
@@ -106,9 +112,9 @@ fn walk_all(
     Ok(())
 }
 
-fn begins_with_batch(disk: &dyn Disk, path: &Path, number: u64) -> Result<bool, OpenError> {
+fn holds_batch(disk: &dyn Disk, path: &Path, number: u64) -> Result<bool, OpenError> {
     let bytes = disk.read(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-    Ok(bytes.get(HEADER_BYTES as usize..).is_some_and(|rest| batch::open(rest, number).is_some()))
+    Ok(next_sound(&bytes, HEADER_BYTES as usize, number, None).is_some())
 }
 
 fn segment_name(number: u64) -> String {
@@ -158,7 +164,7 @@ fn walk(
         let Some(batch) = batch::open(&bytes[place..], header.number) else { break };
         let hole = place != at || expected.is_some_and(|expected| expected != batch.number);
         if hole {
-            note_hole(path, header.durability, found.end, *expected, batch.number, survey);
+            note_hole(path, header, found.end, *expected, batch.number, survey);
         }
         checkpoints(path, &batch, survey)?;
         found.batches.push(place as u64);
@@ -172,35 +178,28 @@ fn walk(
     {
         let why =
             format!("it begins at position {}, not where {} ends", header.base, segment_name(before.header.number));
-        survey.damage.get_or_insert(Damage { segment: path.to_owned(), offset: 0, why });
+        survey.damages.push((header.number, Damage { segment: path.to_owned(), offset: 0, why }));
     }
     survey.segments.push(found);
     Ok(())
 }
 
-fn note_hole(
-    path: &Path,
-    durability: Durability,
-    offset: u64,
-    expected: Option<u64>,
-    number: u64,
-    survey: &mut Survey,
-) {
+fn note_hole(path: &Path, header: SegmentHeader, offset: u64, expected: Option<u64>, number: u64, survey: &mut Survey) {
     let expected = expected.map_or("the first batch".to_owned(), |expected| format!("batch {expected}"));
     let damage = Damage {
         segment: path.to_owned(),
         offset,
         why: format!("{expected} is not readable, but batch {number} after it is"),
     };
-    match durability {
-        Durability::Full => drop(survey.damage.get_or_insert(damage)),
+    match header.durability {
+        Durability::Full => survey.damages.push((header.number, damage)),
         Durability::Os => survey.gaps.push(damage),
     }
 }
 
 /// The next sound batch at or after `at` that is not older than `expected`. In an undamaged log it is at `at`, or
 /// there is none.
-fn next_sound(bytes: &[u8], at: usize, segment: u64, expected: Option<u64>) -> Option<usize> {
+pub fn next_sound(bytes: &[u8], at: usize, segment: u64, expected: Option<u64>) -> Option<usize> {
     let sound = |place: usize| {
         let rest = bytes.get(place..).filter(|rest| batch::may_begin(rest))?;
         let batch = batch::open(rest, segment)?;

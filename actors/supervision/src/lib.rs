@@ -11,6 +11,7 @@ pub mod counted;
 mod crash;
 pub mod crash_file;
 pub mod lease;
+pub mod letters;
 pub mod log;
 pub mod log_read;
 pub mod memory;

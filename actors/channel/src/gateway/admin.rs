@@ -32,7 +32,7 @@ pub(super) fn error(status: u16, code: &str, message: &str) -> Response<Body> {
     http::json(status, json!({"error": {"code": code, "message": message}}).to_string())
 }
 
-fn ok(body: &Value) -> Response<Body> {
+pub(super) fn ok(body: &Value) -> Response<Body> {
     http::json(200, body.to_string())
 }
 
@@ -199,13 +199,6 @@ pub(super) async fn release(
         Ok(key) if gateway.doors.sessions.release(&key) => ok(&json!({"released": true})),
         Ok(_) => error(404, "not_quarantined", "this session is not quarantined"),
         Err(bad) => bad.response(),
-    }
-}
-
-pub(super) async fn dead_letters(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
-    match gateway.doors.journal.dead_letters().await {
-        Ok(items) => ok(&json!({"items": items, "next": null})),
-        Err(_) => error(503, "draining", "the journal is closed"),
     }
 }
 

@@ -126,6 +126,7 @@ fn refused(refusal: Refusal) -> Response<Body> {
         Refusal::ProcessFull { .. }
         | Refusal::MemoryFull { .. }
         | Refusal::Disk { .. }
+        | Refusal::Transcript { .. }
         | Refusal::Quarantined { .. }
         | Refusal::Draining => 503,
     };

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::rates::Rates;
-use super::{GatewayConfig, admin, logs, message, top};
+use super::{GatewayConfig, admin, letters, logs, message, top};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -57,7 +57,10 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/sessions/{key}/stop", post(admin::stop))
         .route("/sessions/{key}/release", post(admin::release))
         .route("/sessions/{key}/messages", post(message::say))
-        .route("/deadletters", get(admin::dead_letters))
+        .route("/deadletters", get(letters::get_all))
+        .route("/deadletters/{id}", get(letters::get_one))
+        .route("/deadletters/{id}/retry", post(letters::post_retry))
+        .route("/deadletters/{id}/drop", post(letters::post_drop))
         .route("/logs", get(logs::logs))
         .route("/drain", post(admin::drain))
         .route("/backup", post(admin::backup))

@@ -234,7 +234,7 @@ fn is_shared(event: &Event) -> bool {
 fn letter_events(sources: &Sources, letters: &[DeadLetter]) -> io::Result<Vec<Event>> {
     let mut events = Vec::new();
     for one in letters {
-        let path = sources.logs.join("letters").join(format!("{}.jsonl", letter(one).id));
+        let path = sources.logs.join("letters").join(format!("{}.jsonl", one.turn));
         let bytes = match sources.disk.read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

@@ -95,6 +95,7 @@ impl From<Refusal> for ApiError {
             Refusal::ProcessFull { .. }
             | Refusal::MemoryFull { .. }
             | Refusal::Disk { .. }
+            | Refusal::Transcript { .. }
             | Refusal::Quarantined { .. }
             | Refusal::Draining => 503,
         };
@@ -106,6 +107,7 @@ impl From<Refusal> for ApiError {
             Refusal::ProcessFull { .. }
             | Refusal::MemoryFull { .. }
             | Refusal::Disk { .. }
+            | Refusal::Transcript { .. }
             | Refusal::Quarantined { .. }
             | Refusal::Draining => Self::server(status, refusal.metric(), refusal.detail()),
         };

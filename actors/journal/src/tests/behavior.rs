@@ -279,6 +279,25 @@ fn a_backup_is_a_journal() {
     assert_eq!(copy.report.open_turns, 40);
 }
 
+/// A directory lies where a transcript should be, for example.
+struct Unreadable;
+
+impl RecentIds for Unreadable {
+    fn recent(&self, _: &domain::ids::SessionKey) -> std::io::Result<Vec<RecentId>> {
+        Err(std::io::ErrorKind::IsADirectory.into())
+    }
+}
+
+#[test]
+fn a_transcript_that_cannot_be_read_is_no_full_disk() {
+    let mut machine = start();
+    machine.enqueue(message("a", 1, "m1", b"x"));
+    let mut machine = machine.kill();
+    machine.engine.around.recent = std::sync::Arc::new(Unreadable);
+    let answer = machine.enqueue(message("a", 2, "m2", b"x"));
+    assert!(matches!(answer, Enqueued::Busy { why: BusyReason::Transcript, .. }), "{answer:?}");
+}
+
 #[test]
 fn the_local_form_answers_before_the_call_returns() {
     let machine = start();

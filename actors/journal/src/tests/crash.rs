@@ -1,20 +1,23 @@
 //! The power is cut at every write of scripted runs. The script does what sessions do, and a ledger beside it knows what
 //! was acknowledged; after each cut a new machine finds the disk as it survived, and has to agree with the ledger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use domain::ids::{Epoch, SessionId, SessionKey, TurnId};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionId, SessionKey, TurnId};
 use protocol::journal::*;
 use supervision::memory::{PowerCutDisk, SeededIds};
 use supervision::ports::{Disk, Ids};
 use tokio::sync::oneshot::Receiver;
 
 use super::machine::*;
+use super::outbox::push;
 use crate::Options;
 use crate::call::Call;
 use crate::key::KeyState;
+use crate::outgoing::Outgoing;
+use crate::outgoing::Step::{Sending, Sent, Undeliverable};
 use crate::state::State;
 
 const KEYS: usize = 5;
@@ -25,6 +28,8 @@ const STEPS: usize = 110;
 struct Step {
     lines: Vec<Line>,
     ended: Option<TurnId>,
+    /// What it says to the channel.
+    rows: Vec<DeliveryId>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,6 +64,12 @@ struct Key {
     epoch: Epoch,
     live: Option<Live>,
     session: Option<SessionId>,
+    /// Acknowledged rows that are not delivered, in order.
+    rows: Vec<DeliveryId>,
+    /// The end of a row that has no answer yet: whether it was given up.
+    moving: Option<(DeliveryId, bool, Receiver<()>)>,
+    /// Rows that were given up.
+    dead: BTreeSet<DeliveryId>,
 }
 
 struct Script {
@@ -83,10 +94,11 @@ impl Script {
     fn step(&mut self, machine: &mut Machine) {
         for _ in 0..=self.roll(4) {
             let name = key(&format!("k{}", self.roll(KEYS as u64)));
-            match self.roll(10) {
+            match self.roll(12) {
                 0..=3 => self.send(machine, &name),
                 4..=7 => self.work(machine, &name),
                 8 => self.write_file(machine, &name),
+                9 | 10 => self.deliver(machine, &name),
                 _ => self.leave(machine, &name),
             }
         }
@@ -107,7 +119,7 @@ impl Script {
     }
 
     fn work(&mut self, machine: &mut Machine, name: &SessionKey) {
-        let end = self.roll(2) == 0;
+        let (end, rows) = (self.roll(2) == 0, self.roll(3) as u32);
         let n = self.next;
         self.next += 1;
         let key = self.keys.get_mut(name).unwrap();
@@ -121,6 +133,7 @@ impl Script {
         let step = Step {
             lines: vec![line(&format!("{n}a")), line(&format!("{n}b"))],
             ended: end.then(|| key.open.remove(0)),
+            rows: (1..=u32::from(end) * rows).map(|part| DeliveryId { turn: turn(n), n: part }).collect(),
         };
         if let Some(sent) = key.sent.iter().find(|sent| Some(sent.turn) == step.ended) {
             let recent = RecentId {
@@ -133,6 +146,8 @@ impl Script {
         let mut next = commit(name, live.session, live.epoch, live.next);
         next.lines.clone_from(&step.lines);
         next.ended = step.ended.map(|turn| (turn, TurnEnd::Done)).into_iter().collect();
+        let row = |id: &DeliveryId| Out { id: *id, turn: id.turn, route: push(name.as_str()), text: "said".into() };
+        next.out = step.rows.iter().map(row).collect();
         live.unwritten.push((live.next, step.lines.clone()));
         live.next += 1;
         let answer = machine.submit(|reply| Call::Commit(next, reply));
@@ -147,6 +162,17 @@ impl Script {
         if let Some(live) = &mut key.live {
             write_view(machine, name, live);
         }
+    }
+
+    /// The first row is sent, or given up.
+    fn deliver(&mut self, machine: &mut Machine, name: &SessionKey) {
+        let give_up = self.roll(3) == 0;
+        let key = self.keys.get_mut(name).unwrap();
+        let Some(id) = key.rows.first().copied().filter(|_| key.moving.is_none()) else { return };
+        drop(machine.submit(|reply| Call::Outgoing(Outgoing::Step(id, Sending, reply))));
+        let step = if give_up { Undeliverable("410".into()) } else { Sent };
+        let answer = machine.submit(|reply| Call::Outgoing(Outgoing::Step(id, step, reply)));
+        key.moving = Some((id, give_up, answer));
     }
 
     fn leave(&mut self, machine: &mut Machine, name: &SessionKey) {
@@ -183,6 +209,7 @@ impl Script {
                         // From here on the epoch is durable.
                         let live = key.live.as_ref().unwrap();
                         (key.epoch, key.session) = (live.epoch, Some(live.session));
+                        key.rows.extend(&step.rows);
                         key.done.push(step);
                     }
                     Ok(CommitOutcome::Unknown { .. }) | Err(_) => left.push((step, answer)),
@@ -191,6 +218,12 @@ impl Script {
                 }
             }
             key.flying = left;
+            if let Some((id, give_up, mut answer)) = key.moving.take() {
+                match answer.try_recv() {
+                    Ok(()) => key.rowed_out(id, give_up),
+                    Err(_) => key.moving = Some((id, give_up, answer)),
+                }
+            }
         }
     }
 
@@ -214,9 +247,11 @@ impl Script {
             for (step, _) in key.flying.drain(..) {
                 let lines: usize = steps.iter().map(|step| step.lines.len()).sum();
                 if shown.len() > lines {
+                    key.rows.extend(&step.rows);
                     steps.push(step);
                 }
             }
+            key.agree_on_rows(machine, name);
             let wanted: Vec<_> = steps.iter().flat_map(|step| &step.lines).map(|line| line.id.to_string()).collect();
             assert_eq!(shown, wanted, "the transcript of {name}");
             assert_eq!(loaded.next_commit, steps.len() as u64 + 1);
@@ -253,6 +288,30 @@ impl Script {
                 assert!(known, "{} of {name} was taken twice: {answer:?}", sent.id);
             }
         }
+    }
+}
+
+impl Key {
+    fn rowed_out(&mut self, id: DeliveryId, given_up: bool) {
+        self.rows.retain(|row| *row != id);
+        if given_up {
+            self.dead.insert(id);
+        }
+    }
+
+    /// Rows stand as they were acknowledged; the one that was on its way may have gone it, in one piece.
+    fn agree_on_rows(&mut self, machine: &mut Machine, name: &SessionKey) {
+        let rows = machine.outbox().into_iter().filter(|row| &*row.out.route.chat == name.as_str());
+        let open: Vec<_> = rows.map(|row| row.out.id).collect();
+        if let Some((id, given_up, _)) = self.moving.take()
+            && !open.contains(&id)
+        {
+            self.rowed_out(id, given_up);
+        }
+        assert_eq!(open, self.rows, "the rows of {name}");
+        let letters = machine.ask(Call::DeadLetters).into_iter().filter(|letter| letter.key == *name);
+        let dead: BTreeSet<_> = letters.map(|letter| letter.id).collect();
+        assert_eq!(dead, self.dead.iter().map(|id| LetterId::Delivery(*id)).collect(), "the dead letters of {name}");
     }
 }
 

@@ -4,5 +4,6 @@ mod behavior;
 mod crash;
 mod machine;
 mod outbox;
+mod repair;
 mod space;
 mod thread;

@@ -71,6 +71,45 @@ fn a_full_disk_refuses_messages_keeps_commits_and_heals() {
 }
 
 #[test]
+fn it_starts_on_a_full_disk_and_heals() {
+    let disk = disk();
+    disk.set_full(true);
+    let mut machine = Machine::start(disk, tiny()).unwrap();
+    assert!(!machine.status().writable);
+    assert_eq!(machine.events.named(EventName::JournalReadOnly).len(), 1);
+    let busy = machine.enqueue(message("a", 1, "m1", b"x"));
+    assert!(matches!(busy, Enqueued::Busy { why: BusyReason::Disk, .. }));
+    assert!(machine.engine.waits_for_space());
+    for full in [true, false] {
+        machine.disk.set_full(full);
+        machine.clock.advance(Duration::from_secs(1));
+        machine.engine.take(Call::Tick);
+        machine.settle();
+        assert_eq!(machine.status().writable, !full);
+    }
+    assert_eq!(machine.events.named(EventName::JournalWritable).len(), 1);
+    assert!(matches!(machine.enqueue(message("a", 1, "m1", b"x")), Enqueued::Accepted { .. }));
+    let machine = Machine::start(machine.disk.cut(1), tiny()).unwrap();
+    assert_eq!((machine.report.open_turns, machine.engine.log.active.header.number), (1, 1));
+}
+
+#[test]
+fn a_change_of_durability_waits_for_space() {
+    let machine = filled(Options { durability: Durability::Os, ..tiny() });
+    let disk = machine.disk.copy();
+    disk.set_full(true);
+    let mut machine = Machine::start(disk, tiny()).unwrap();
+    assert_eq!((machine.report.open_turns, machine.status().writable), (60, false));
+    assert!(matches!(machine.enqueue(message("b", 99, "m", b"x")), Enqueued::Busy { .. }));
+    machine.disk.set_full(false);
+    machine.clock.advance(Duration::from_secs(1));
+    machine.engine.take(Call::Tick);
+    machine.settle();
+    assert!(matches!(machine.enqueue(message("b", 99, "m", b"x")), Enqueued::Accepted { .. }));
+    assert_eq!(Machine::start(machine.disk.cut(1), tiny()).unwrap().report.open_turns, 61);
+}
+
+#[test]
 fn a_log_near_its_limit_refuses_messages() {
     let options = Options { max_bytes: 6 * (16 << 10), ..tiny() };
     let mut machine = Machine::start(disk(), options).unwrap();
@@ -87,6 +126,33 @@ fn a_log_near_its_limit_refuses_messages() {
     assert!(n > 40, "{n}");
     let done = write_until(&mut machine, "k1", |machine| machine.status().live_bytes == 6 * (16 << 10));
     assert!(done.next_commit > 1);
+}
+
+/// Small segments under load: their number stays bounded, what was in recycled ones is never taken for new, and a message
+/// that waits all the time is there in the end.
+#[test]
+fn segments_are_recycled_under_load() {
+    let mut machine = Machine::start(disk(), tiny()).unwrap();
+    machine.enqueue(message("waiting", 1, "m1", b"since the beginning"));
+    let mut most = 0;
+    for n in 2..=4000u64 {
+        let name = format!("k{}", n % 7);
+        let text = vec![b'x'; 200 + (n as usize * 37) % 700];
+        assert!(matches!(machine.enqueue(message(&name, n, &format!("m{n}"), &text)), Enqueued::Accepted { .. }));
+        let loaded = machine.load(&key(&name));
+        let mut end = commit(&key(&name), loaded.session, loaded.epoch, loaded.next_commit);
+        end.ended = vec![(turn(n), TurnEnd::Done)];
+        assert_eq!(machine.commit(end), CommitOutcome::Done);
+        most = most.max(machine.disk.list(Path::new(DIR)).unwrap().len());
+    }
+    assert!(most <= crate::carry::KEEP_SEGMENTS + 6, "{most} files");
+    let last = machine.engine.log.active.header.number;
+    assert!(last > 150, "{last}");
+    let mut machine = Machine::start(machine.disk.cut(3), tiny()).unwrap();
+    assert_eq!((machine.report.open_turns, machine.report.gaps.len()), (1, 0));
+    assert!(machine.report.segments <= crate::carry::KEEP_SEGMENTS + 3, "{:?}", machine.report);
+    let item = machine.load(&key("waiting")).inbox[0].clone();
+    assert_eq!(&*machine.ask(|reply| Call::Accepted(item.at, reply)).unwrap().body, b"since the beginning");
 }
 
 #[test]

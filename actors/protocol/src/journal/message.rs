@@ -100,6 +100,8 @@ pub enum BusyReason {
     Memory,
     /// The log is near its size limit, or cannot be written.
     Disk,
+    /// The session's transcript cannot be read, so it cannot be told whether the message is a repeat.
+    Transcript,
 }
 
 /// An accepted message as the log has it.

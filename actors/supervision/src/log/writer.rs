@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 
+use domain::ids::TurnId;
 use protocol::supervision::{Event, EventName};
 
 use super::file::{LogFile, Unwritten};
 use super::mirror::mirror;
+use crate::letters;
 
 /// Events written at once.
 const BATCH_EVENTS_MAX: usize = 512;
@@ -53,6 +55,7 @@ impl Writer {
                             mirror(&event);
                         }
                         batch.push(&event, stands_for);
+                        batch.dead.extend(event.turn.filter(|_| event.event == EventName::DeadLettered));
                         room -= 1;
                     }
                     Job::Flush(done) => flushed.push(done),
@@ -61,6 +64,7 @@ impl Writer {
                 next = if room > 0 && !closing { jobs.try_recv().ok() } else { None };
             }
             self.write(&batch);
+            self.keep_letters(&batch.dead);
             for done in flushed {
                 // The one who waited may be gone.
                 let _ = done.send(());
@@ -68,6 +72,16 @@ impl Writer {
             if closing {
                 return;
             }
+        }
+    }
+
+    /// Puts the events of turns that were given up where no rotation takes them.
+    fn keep_letters(&self, dead: &[TurnId]) {
+        if dead.is_empty() {
+            return;
+        }
+        if let Err(error) = letters::keep(&*self.file.disk, &self.file.options.dir, dead) {
+            tracing::warn!(target: "supervision", %error, "the events of a dead letter cannot be kept");
         }
     }
 
@@ -95,6 +109,8 @@ pub(super) struct Batch {
     pub bytes: Vec<u8>,
     /// Where each line ends, and how many events are missing without it.
     pub lines: Vec<(usize, u64)>,
+    /// Turns that were given up.
+    pub dead: Vec<TurnId>,
 }
 
 impl Batch {
