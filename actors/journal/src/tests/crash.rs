@@ -16,8 +16,7 @@ use super::outbox::push;
 use crate::Options;
 use crate::call::Call;
 use crate::key::KeyState;
-use crate::outgoing::Outgoing;
-use crate::outgoing::Step::{Sending, Sent, Undeliverable};
+use crate::outgoing::{Outgoing, Step as RowStep};
 use crate::state::State;
 
 const KEYS: usize = 5;
@@ -169,8 +168,8 @@ impl Script {
         let give_up = self.roll(3) == 0;
         let key = self.keys.get_mut(name).unwrap();
         let Some(id) = key.rows.first().copied().filter(|_| key.moving.is_none()) else { return };
-        drop(machine.submit(|reply| Call::Outgoing(Outgoing::Step(id, Sending, reply))));
-        let step = if give_up { Undeliverable("410".into()) } else { Sent };
+        drop(machine.submit(|reply| Call::Outgoing(Outgoing::Step(id, RowStep::Sending, reply))));
+        let step = if give_up { RowStep::Undeliverable("410".into()) } else { RowStep::Sent };
         let answer = machine.submit(|reply| Call::Outgoing(Outgoing::Step(id, step, reply)));
         key.moving = Some((id, give_up, answer));
     }
