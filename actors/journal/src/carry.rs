@@ -460,5 +460,5 @@ fn read(source: &Source, wanted: &Wanted) -> Result<Got, JournalError> {
 fn needs_carry(state: &KeyState, cutoff: LogPosition) -> bool {
     state.base < cutoff
         || state.open.iter().any(|open| open.at < cutoff)
-        || state.lines.first().is_some_and(|lines| lines.at < cutoff)
+        || state.lines.iter().any(|lines| lines.at < cutoff)
 }

@@ -104,7 +104,7 @@ pub fn repair(options: &Options, ports: &Ports, aside: Option<&Path>) -> Result<
     }
     let state = rebuild(disk, &salvage, &mut report)?;
     let Some(aside) = aside.filter(|_| !report.damage.is_empty()) else { return Ok(report) };
-    copy_aside(disk, &salvage.holes, aside).map_err(|source| OpenError::Io { path: aside.to_owned(), source })?;
+    copy_aside(disk, &report.damage, aside).map_err(|source| OpenError::Io { path: aside.to_owned(), source })?;
     report.aside = Some(aside.to_owned());
     begin_anew(options, ports, &salvage, state)?;
     report.repaired = true;
@@ -201,9 +201,9 @@ fn pass(next: &mut Option<u64>, number: u64, after: u64) -> std::ops::Range<u64>
     due..number
 }
 
-fn copy_aside(disk: &dyn Disk, holes: &[Hole], aside: &Path) -> io::Result<()> {
+fn copy_aside(disk: &dyn Disk, damage: &[DamagedPlace], aside: &Path) -> io::Result<()> {
     disk.create_dir_all(aside)?;
-    let files: BTreeSet<&PathBuf> = holes.iter().map(|hole| &hole.file).collect();
+    let files: BTreeSet<&PathBuf> = damage.iter().map(|place| &place.file).collect();
     for file in files {
         let bytes = match disk.read(file) {
             Ok(bytes) => bytes,

@@ -93,6 +93,9 @@ pub fn salvage(disk: &dyn Disk, dir: &Path) -> Result<Salvage, OpenError> {
         (salvage.newest, salvage.end) = (number, salvage.end.max(header.base + header.length));
         salvage.parts.push(part);
     }
+    // As recovery does: what asks for more than there is is not believed.
+    let first = salvage.parts.first().map_or(1, |part| part.header.number);
+    let oldest = if salvage.newest < oldest { first } else { oldest };
     salvage.parts.retain(|part| part.header.number >= oldest);
     let needed = holes.into_iter().filter(|(number, _)| *number >= oldest);
     salvage.holes = needed.map(|(_, hole)| hole).collect();

@@ -166,7 +166,9 @@ fn walk(
         if hole {
             note_hole(path, header, found.end, *expected, batch.number, survey);
         }
-        checkpoints(path, &batch, survey)?;
+        if let Err(damage) = checkpoints(path, place as u64, &batch, survey) {
+            survey.damages.push((header.number, damage));
+        }
         found.batches.push(place as u64);
         at = place + batch::space(&batch) as usize;
         found.end = at as u64;
@@ -211,11 +213,12 @@ pub fn next_sound(bytes: &[u8], at: usize, segment: u64, expected: Option<u64>) 
     (at..bytes.len()).step_by(batch::ALIGN as usize).skip(1).find_map(sound)
 }
 
-fn checkpoints(path: &Path, batch: &batch::Batch<'_>, survey: &mut Survey) -> Result<(), OpenError> {
-    for raw in records(path, 0, batch)? {
-        if raw.kind == CHECKPOINT
-            && let Record::Checkpoint { oldest, .. } = decode(path, 0, raw.kind, raw.payload)?
-        {
+fn checkpoints(path: &Path, offset: u64, batch: &batch::Batch<'_>, survey: &mut Survey) -> Result<(), Damage> {
+    let damage = |why: String| Damage { segment: path.to_owned(), offset, why };
+    let raw = batch::records(batch).map_err(|why| damage(format!("batch {} {why}", batch.number)))?;
+    for raw in raw.into_iter().filter(|raw| raw.kind == CHECKPOINT) {
+        let record = Record::decode(raw.kind, raw.payload).map_err(|why| damage(format!("a checkpoint {why}")))?;
+        if let Record::Checkpoint { oldest, .. } = record {
             survey.oldest = survey.oldest.max(oldest);
         }
     }

@@ -26,6 +26,7 @@ fn a_log_is_recovered_right_wherever_a_byte_is_changed() {
     let dice = SeededIds::new(7);
     for _ in 0..1500 {
         let bytes = dice.random().to_le_bytes();
+        println!("{bytes:?}");
         harness::run(&[1, bytes[0] % 16, bytes[1], bytes[2], 1 + bytes[3] % 4, bytes[4], bytes[5], bytes[6], bytes[7]]);
     }
 }
@@ -40,6 +41,7 @@ fn records_of_any_bytes_are_recovered_or_refused() {
             input.extend_from_slice(&[(dice.random() % 23) as u8, length as u8, 0]);
             input.extend((0..length).map(|_| if dice.random() % 2 == 0 { 0 } else { dice.random() as u8 }));
         }
+        println!("{input:?}");
         harness::run(&input);
     }
 }

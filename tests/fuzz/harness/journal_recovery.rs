@@ -171,7 +171,7 @@ fn seal(batch: &mut Vec<u8>, segment: u64, number: u64) {
 
 /// Batches of the newest segments without a hole between them, in order from the first, up to the first bad one.
 fn sound_batches(disk: &PowerCutDisk) -> u64 {
-    let (mut count, mut expected, mut oldest) = (0, None, 1);
+    let (mut expected, mut oldest) = (None, 1);
     let mut per_segment = Vec::new();
     for number in 1..=64u64 {
         let Ok(bytes) = disk.read(&path(number)) else { continue };
@@ -185,10 +185,9 @@ fn sound_batches(disk: &PowerCutDisk) -> u64 {
         }
         per_segment.push((number, batches));
     }
-    for (number, batches) in per_segment {
-        count += if number >= oldest { batches } else { 0 };
-    }
-    count
+    // What asks for more than there is is not believed.
+    let newest = per_segment.last().map_or(0, |(number, _)| *number);
+    per_segment.into_iter().filter(|(number, _)| *number >= oldest || newest < oldest).map(|(_, batches)| batches).sum()
 }
 
 /// Number, length with padding, and the oldest segment that it asks for, of the batch at `at`.

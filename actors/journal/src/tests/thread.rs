@@ -99,7 +99,7 @@ async fn a_message_whose_past_is_unreadable_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, _) = open(dir.path(), Arc::default(), Arc::new(Stumbling(Mutex::default())));
     let busy = journal.enqueue(message("a", 1, "m1", b"x")).await.unwrap();
-    assert!(matches!(busy, Enqueued::Busy { why: BusyReason::Disk, .. }));
+    assert!(matches!(busy, Enqueued::Busy { why: BusyReason::Transcript, .. }));
     let again = journal.enqueue(message("a", 2, "m1", b"x")).await.unwrap();
     assert!(matches!(again, Enqueued::Accepted { position: 0, .. }));
 }
