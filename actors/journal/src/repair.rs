@@ -20,6 +20,7 @@ use supervision::ports::{Disk, Open, Ports};
 use tokio::sync::watch;
 
 use crate::call::Call;
+use crate::carry::Notes;
 use crate::describe::{Described, describe};
 use crate::engine::{Engine, Surroundings};
 use crate::log::{self, Log, Segment};
