@@ -305,6 +305,7 @@ impl Doors {
             Refusal::Conflict
             | Refusal::SessionFull { .. }
             | Refusal::ProcessFull { .. }
+            | Refusal::Transcript { .. }
             | Refusal::Quarantined { .. } => None,
         };
         self.log.record(event);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use protocol::journal::LogPosition;
 use supervision::planted::{Bug, planted};
-use supervision::ports::{Disk, DiskFile, Open};
+use supervision::ports::{Disk, DiskFile, Open, Stat};
 
 use crate::segment::{self, Durability, HEADER_BYTES, SegmentHeader};
 
@@ -53,6 +53,12 @@ impl DiskFile for Nowhere {
     }
     fn length(&self) -> io::Result<u64> {
         Ok(0)
+    }
+    fn opened(&self) -> Stat {
+        Stat { length: 0, directory: false, stamp: (0, 0, 0, 0) }
+    }
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(self.opened())
     }
     fn sync_data(&self) -> io::Result<()> {
         Ok(())

@@ -14,7 +14,7 @@ use std::time::Duration;
 use domain::ids::{SessionKey, TurnId};
 use protocol::journal::{JournalStatus, OutRow, OutSink, Queued, QueuedSink, RecentId, RecentIds};
 use protocol::metrics::Metrics;
-use protocol::supervision::{Event, SupervisionLog};
+use protocol::supervision::{Event, EventName, SupervisionLog};
 use serde::Serialize;
 use supervision::ports::{Disk, Open, Ports};
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ use crate::describe::{Described, describe};
 use crate::engine::{Engine, Surroundings};
 use crate::log::{self, Log, Segment};
 use crate::options::{OpenError, Options};
-use crate::pump::Post;
+use crate::pump::{Inlet, Post};
 use crate::record::Record;
 use crate::recovery::{Recovered, RecoveryReport};
 use crate::salvage::{Hole, Part, Place, Salvage, hints, salvage};
@@ -251,18 +251,20 @@ fn begin_anew(options: &Options, ports: &Ports, salvage: &Salvage, state: State)
     };
     let recovered = Recovered { log, state, report: RecoveryReport::default(), no_space: None };
     let (post, calls) = channel();
+    let metrics = Metrics::default();
+    let post = Post::Thread(Inlet::new(post, &metrics));
     let (fail, _failed) = watch::channel(None);
     let status = Arc::new(Mutex::new(JournalStatus::default()));
     let around = Surroundings {
         ports: ports.clone(),
-        metrics: Metrics::default(),
+        metrics,
         log: Arc::new(Nobody),
         sink: Arc::new(Nobody),
         out: Arc::new(Nobody),
         recent: Arc::new(Nobody),
     };
     let notes = Notes::default();
-    let mut engine = Engine::new(options.clone(), around, recovered, Post::Thread(post), notes, status, fail);
+    let mut engine = Engine::new(options.clone(), around, recovered, post, notes, status, fail);
     engine.carry_everything();
     drive(&mut engine, &calls).map_err(io)
 }
@@ -312,6 +314,9 @@ impl RecentIds for Nobody {
 }
 
 impl SupervisionLog for Nobody {
+    fn latest(&self, _: EventName) -> Option<String> {
+        None
+    }
     fn record(&self, _: Event) -> String {
         String::new()
     }
