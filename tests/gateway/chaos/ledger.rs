@@ -47,7 +47,7 @@ pub struct Counts {
     pub duplicates: u64,
     pub replayed: u64,
     pub restarted: u64,
-    pub refused: u64,
+    pub untold: u64,
     pub stops: u64,
     pub controls: u64,
     pub hurried: u64,
@@ -158,6 +158,12 @@ impl Ledger {
                 None
             });
         }
+    }
+
+    pub fn may_be_cancelled(&self, id: &str) -> bool {
+        let books = self.books();
+        let entry = books.places.get(id).and_then(|(stem, place)| books.sessions.get(stem)?.get(*place));
+        entry.is_some_and(|entry| entry.may_be_cancelled)
     }
 
     pub fn count(&self, count: impl FnOnce(&mut Counts)) {

@@ -161,7 +161,7 @@ impl Talker {
 
     fn take(&mut self, event: &Value) -> Next {
         if event["event"] == "error" {
-            self.ledger.violation(format!("a message was refused: {event}"));
+            self.refused(event);
             return Next::Reconnect;
         }
         let word = event["event"].as_str().unwrap_or_default();
@@ -192,6 +192,18 @@ impl Talker {
             self.ledger.ended(&open.id, word, text);
         }
         if word == "turn_end" && self.dice.percent(1) { Next::Reconnect } else { Next::Stay }
+    }
+
+    /// Nothing may be refused here. One thing is not known any more: the end of a message that `/stop all` dropped while
+    /// it waited, when its sender was cut off before it heard so.
+    fn refused(&mut self, event: &Value) {
+        let id = event["message_id"].as_str().unwrap_or_default();
+        if event["reason"] != "unknown_outcome" || !self.ledger.may_be_cancelled(id) {
+            return self.ledger.violation(format!("a message was refused: {event}"));
+        }
+        self.ledger.count(|counts| counts.untold += 1);
+        self.ledger.ended(id, "cancelled", "");
+        self.chats.iter_mut().for_each(|chat| chat.open.retain(|open| open.id != id));
     }
 
     /// Now and then the client wants something at once.
