@@ -64,7 +64,7 @@ fn a_blocked_arbiter_is_found_with_who_blocks_it_and_memory_is_watched() {
         let actor = kernel.spawn(Child::new("/test/blocks", Kind::Tools), &*place, 1, |_| Blocks).recipient();
         let watch = Watch::start(kernel.clone(), place.clone(), memory).unwrap();
         let (ready, is_ready) = tokio::sync::oneshot::channel();
-        place.run_on(1, Box::new(move || drop(ready.send(()))));
+        place.run_on(1, Box::new(move || ready.send(()).unwrap()));
         is_ready.await.unwrap();
         let table = [(None, "/test/blocks"), (Some(Label::new("the tool test")), "the tool test")];
         for (at, (label, who)) in table.into_iter().enumerate() {
