@@ -37,6 +37,8 @@ pub struct Entry {
     pub end: Option<(String, String)>,
     /// Its sender asked for a stop while it was open.
     pub may_be_cancelled: bool,
+    /// Its sender asked that what waits be dropped, while it was open.
+    pub may_be_dropped: bool,
 }
 
 /// How often what happened.
@@ -102,7 +104,15 @@ impl Ledger {
         let entries = books.sessions.entry(stem.to_owned()).or_default();
         let place = entries.len();
         let id = id.to_owned();
-        entries.push(Entry { id: id.clone(), promise, effects, turn: None, end: None, may_be_cancelled: false });
+        entries.push(Entry {
+            id: id.clone(),
+            promise,
+            effects,
+            turn: None,
+            end: None,
+            may_be_cancelled: false,
+            may_be_dropped: false,
+        });
         assert!(books.places.insert(id, (stem.to_owned(), place)).is_none(), "ids are given once");
     }
 
@@ -150,20 +160,21 @@ impl Ledger {
         self.progress.send_modify(|progress| *progress += 1);
     }
 
-    /// The sender of these messages is about to ask for a stop.
-    pub fn stopping<'a>(&self, ids: impl IntoIterator<Item = &'a str>) {
+    /// The sender of these messages is about to ask for a stop, also of what waits if it wants `all`.
+    pub fn stopping<'a>(&self, ids: impl IntoIterator<Item = &'a str>, all: bool) {
         for id in ids {
             self.change(id, |entry| {
                 entry.may_be_cancelled = true;
+                entry.may_be_dropped |= all;
                 None
             });
         }
     }
 
-    pub fn may_be_cancelled(&self, id: &str) -> bool {
+    pub fn may_be_dropped(&self, id: &str) -> bool {
         let books = self.books();
         let entry = books.places.get(id).and_then(|(stem, place)| books.sessions.get(stem)?.get(*place));
-        entry.is_some_and(|entry| entry.may_be_cancelled)
+        entry.is_some_and(|entry| entry.may_be_dropped)
     }
 
     pub fn count(&self, count: impl FnOnce(&mut Counts)) {

@@ -198,7 +198,7 @@ impl Talker {
     /// it waited, when its sender was cut off before it heard so.
     fn refused(&mut self, event: &Value) {
         let id = event["message_id"].as_str().unwrap_or_default();
-        if event["reason"] != "unknown_outcome" || !self.ledger.may_be_cancelled(id) {
+        if event["reason"] != "unknown_outcome" || !self.ledger.may_be_dropped(id) {
             return self.ledger.violation(format!("a message was refused: {event}"));
         }
         self.ledger.count(|counts| counts.untold += 1);
@@ -218,7 +218,7 @@ impl Talker {
             _ => "/stop all",
         };
         if text != "/status" {
-            self.ledger.stopping(chat.open.iter().map(|open| open.id.as_str()));
+            self.ledger.stopping(chat.open.iter().map(|open| open.id.as_str()), text == "/stop all");
             self.ledger.count(|counts| counts.stops += 1);
         }
         self.controls += 1;
