@@ -130,8 +130,12 @@ impl State {
     }
 
     fn forget(&mut self, key: &SessionKey) {
+        let Some(gone) = self.keys.remove(key) else { return };
+        // Only where records are missing is there something left: whoever wrote this knew that it had ended.
+        gone.open.iter().for_each(|open| self.uncount(open));
+        self.totals.line_bytes -= gone.lines.iter().map(|lines| u64::from(lines.bytes)).sum::<u64>();
         // What begins after a closed transcript counts from one again.
-        if let Some(gone) = self.keys.remove(key).filter(|gone| !gone.closed) {
+        if !gone.closed {
             self.raise_floors(Floors { epoch: gone.epoch, seq: Seq(gone.next_seq.0.saturating_sub(1)) });
         }
     }
@@ -283,17 +287,21 @@ impl State {
             }
         };
         if let Some(open) = &open {
-            self.totals.open -= 1;
-            self.totals.open_bytes -= u64::from(open.bytes);
-            self.moved.remove(&open.handed);
-            if let Some(count) = self.ages.get_mut(&open.accepted_ms) {
-                *count -= 1;
-                if *count == 0 {
-                    self.ages.remove(&open.accepted_ms);
-                }
-            }
+            self.uncount(open);
         }
         (open, reason)
+    }
+
+    fn uncount(&mut self, open: &OpenTurn) {
+        self.totals.open -= 1;
+        self.totals.open_bytes -= u64::from(open.bytes);
+        self.moved.remove(&open.handed);
+        if let Some(count) = self.ages.get_mut(&open.accepted_ms) {
+            *count -= 1;
+            if *count == 0 {
+                self.ages.remove(&open.accepted_ms);
+            }
+        }
     }
 
     /// An incarnation holds the key from now on. In memory only.
