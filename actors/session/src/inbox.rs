@@ -33,8 +33,9 @@ pub struct Inbox {
     waiting: VecDeque<InboxItem>,
     running: Option<(Seq, TurnId)>,
     ended: Seq,
-    /// Ended out of order (cancelled while they waited): above `ended`, ascending.
-    ended_ahead: Vec<Seq>,
+    /// Of those that wait: cancelled. They end as such when they are first, so that their messages stand in the
+    /// transcript, which is what knows them again.
+    cancelled: Vec<Seq>,
     missed: bool,
 }
 
@@ -44,7 +45,7 @@ impl Inbox {
     /// Takes a hint.
     pub fn offer(&mut self, item: InboxItem) -> Offered {
         let (seq, turn) = (item.seq, item.turn);
-        if seq <= self.ended || self.ended_ahead.binary_search(&seq).is_ok() {
+        if seq <= self.ended {
             return Offered::Ended;
         }
         if self.running.is_some_and(|running| running.0 == seq || running.1 == turn) {
@@ -100,37 +101,39 @@ impl Inbox {
         if let Some((seq, _)) = self.running.take() {
             self.ended = self.ended.max(seq);
             let ended = self.ended;
-            self.ended_ahead.retain(|ahead| *ahead > ended);
+            self.cancelled.retain(|seq| *seq > ended);
         }
     }
 
-    /// Takes out a waiting turn that ends before its time.
-    pub fn remove(&mut self, turn: TurnId) -> bool {
-        let Some(at) = self.waiting.iter().position(|item| item.turn == turn) else {
-            return false;
-        };
-        if let Some(item) = self.waiting.remove(at) {
-            self.note_ahead(item.seq);
+    /// Cancels a waiting turn; false if it does not wait.
+    pub fn cancel(&mut self, turn: TurnId) -> bool {
+        let Some(item) = self.waiting.iter().find(|item| item.turn == turn) else { return false };
+        if !self.cancelled.contains(&item.seq) {
+            self.cancelled.push(item.seq);
         }
         true
     }
 
-    /// Takes out all waiting turns, in order.
-    pub fn clear(&mut self) -> Vec<TurnId> {
-        let gone = std::mem::take(&mut self.waiting);
-        for item in &gone {
-            self.note_ahead(item.seq);
-        }
-        gone.into_iter().map(|item| item.turn).collect()
+    /// Cancels all waiting turns. The answer is how many had not been cancelled before.
+    pub fn cancel_all(&mut self) -> usize {
+        let before = self.cancelled();
+        self.cancelled = self.waiting.iter().map(|item| item.seq).collect();
+        self.waiting.len() - before
     }
 
-    /// Takes out all waiting turns but one, in order.
-    pub fn clear_but(&mut self, kept: TurnId) -> Vec<TurnId> {
-        let gone: Vec<TurnId> = self.waiting.iter().map(|item| item.turn).filter(|turn| *turn != kept).collect();
-        for turn in &gone {
-            self.remove(*turn);
-        }
-        gone
+    /// How many of those that wait were cancelled.
+    pub fn cancelled(&self) -> usize {
+        self.waiting.iter().filter(|item| self.cancelled.contains(&item.seq)).count()
+    }
+
+    /// Whether the turn that is next was cancelled.
+    pub fn next_is_cancelled(&self) -> bool {
+        !self.cancelled.is_empty() && self.waiting.front().is_some_and(|item| self.cancelled.contains(&item.seq))
+    }
+
+    /// What is kept of it when the session loads again: which turns were cancelled.
+    pub fn into_early(self) -> Self {
+        Self { cancelled: self.cancelled, ..Self::default() }
     }
 
     /// Whether this turn waits.
@@ -157,21 +160,11 @@ impl Inbox {
     pub fn missed(&self) -> bool {
         self.missed
     }
-
-    fn note_ahead(&mut self, seq: Seq) {
-        let at = self.ended_ahead.partition_point(|other| *other < seq);
-        self.ended_ahead.insert(at, seq);
-        if self.running.is_none() && self.waiting.is_empty() {
-            // Nothing earlier is left, so the whole range has ended.
-            self.ended = self.ended_ahead.pop().unwrap_or(self.ended).max(self.ended);
-            self.ended_ahead = Vec::new();
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use proptest::prelude::*;
     use protocol::journal::LogPosition;
@@ -201,17 +194,24 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_was_removed_early_does_not_come_back() {
+    fn a_cancelled_turn_keeps_its_place_and_stays_cancelled_over_a_load() {
         let mut inbox = Inbox::default();
         for seq in 1..=3 {
             inbox.offer(item(seq));
         }
         inbox.begin();
-        assert!(inbox.remove(turn(2)));
-        assert!(!inbox.remove(turn(2)));
-        assert_eq!(inbox.offer(item(2)), Offered::Ended);
+        assert!(inbox.cancel(turn(2)) && inbox.cancel(turn(2)));
+        assert!(!inbox.cancel(turn(1)), "it runs");
+        assert_eq!((inbox.len(), inbox.cancelled()), (2, 1));
+        assert!(inbox.next_is_cancelled());
+        let mut inbox = inbox.into_early();
+        inbox.restore((2..=3).map(item).collect());
+        assert!(inbox.next_is_cancelled());
+        assert_eq!(inbox.begin().unwrap().seq, Seq(2));
         inbox.end_running();
-        assert_eq!(inbox.begin().unwrap().seq, Seq(3));
+        assert!(!inbox.next_is_cancelled());
+        assert_eq!(inbox.cancel_all(), 1);
+        assert!(inbox.next_is_cancelled());
     }
 
     #[test]
@@ -230,8 +230,8 @@ mod tests {
         Offer(u64),
         Begin,
         End,
-        Remove(u64),
-        Clear,
+        Cancel(u64),
+        CancelAll,
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -239,8 +239,8 @@ mod tests {
             4 => (1..12u64).prop_map(Step::Offer),
             2 => Just(Step::Begin),
             2 => Just(Step::End),
-            1 => (1..12u64).prop_map(Step::Remove),
-            1 => Just(Step::Clear),
+            1 => (1..12u64).prop_map(Step::Cancel),
+            1 => Just(Step::CancelAll),
         ];
         proptest::collection::vec(step, 0..60)
     }
@@ -251,23 +251,22 @@ mod tests {
             let mut inbox = Inbox::default();
             let mut waiting = BTreeMap::new();
             let mut running = None;
-            let mut over = BTreeSet::new();
             let mut high = 0;
             for step in steps {
                 match step {
                     Step::Offer(seq) => {
-                        let expected = if over.contains(&seq) || seq <= high {
+                        let expected = if seq <= high {
                             Offered::Ended
                         } else if running == Some(seq) || waiting.contains_key(&seq) {
                             Offered::Known
                         } else {
-                            waiting.insert(seq, ());
+                            waiting.insert(seq, false);
                             Offered::Added
                         };
                         prop_assert_eq!(inbox.offer(item(seq)), expected);
                     }
                     Step::Begin if running.is_none() => {
-                        running = waiting.pop_first().map(|(seq, ())| seq);
+                        running = waiting.pop_first().map(|(seq, _)| seq);
                         prop_assert_eq!(inbox.begin().map(|item| item.seq.0), running);
                     }
                     Step::Begin => {}
@@ -277,26 +276,18 @@ mod tests {
                         }
                         inbox.end_running();
                     }
-                    Step::Remove(seq) => {
-                        let there = waiting.remove(&seq).is_some();
-                        prop_assert_eq!(inbox.remove(turn(seq)), there);
-                        if there {
-                            over.insert(seq);
-                            if running.is_none() && waiting.is_empty() {
-                                high = high.max(seq).max(over.last().copied().unwrap_or(0));
-                            }
-                        }
+                    Step::Cancel(seq) => {
+                        let there = waiting.get_mut(&seq).map(|cancelled| *cancelled = true).is_some();
+                        prop_assert_eq!(inbox.cancel(turn(seq)), there);
                     }
-                    Step::Clear => {
-                        let seqs: Vec<u64> = std::mem::take(&mut waiting).into_keys().collect();
-                        let turns: Vec<TurnId> = seqs.iter().map(|seq| turn(*seq)).collect();
-                        prop_assert_eq!(inbox.clear(), turns);
-                        over.extend(&seqs);
-                        if running.is_none() && !seqs.is_empty() {
-                            high = high.max(over.last().copied().unwrap_or(0));
-                        }
+                    Step::CancelAll => {
+                        let fresh = waiting.values().filter(|cancelled| !**cancelled).count();
+                        waiting.values_mut().for_each(|cancelled| *cancelled = true);
+                        prop_assert_eq!(inbox.cancel_all(), fresh);
                     }
                 }
+                prop_assert_eq!(inbox.next_is_cancelled(), waiting.first_key_value().is_some_and(|(_, cancelled)| *cancelled));
+                prop_assert_eq!(inbox.cancelled(), waiting.values().filter(|cancelled| **cancelled).count());
                 prop_assert_eq!(inbox.len(), waiting.len());
             }
         }

@@ -65,7 +65,10 @@ impl Session {
         self.crash.clear_turn();
         let mut loading = match std::mem::replace(&mut self.state, Life::Gone) {
             Life::Loading(loading) => loading,
-            Life::Live(mut live) => Box::new(Loading { awaited: live.take_tools(), ..Loading::default() }),
+            Life::Live(mut live) => {
+                let (awaited, early) = (live.take_tools(), live.machine.take_inbox().into_early());
+                Box::new(Loading { awaited, early, ..Loading::default() })
+            }
             Life::Gone => Box::default(),
         };
         loading.before = before;

@@ -15,11 +15,11 @@ use domain::prompt::{EMPTY_ANSWER, stuck_notice, too_large_notice};
 use protocol::journal::{Accepted, InboxItem, TurnEnd};
 use protocol::provider::Delta;
 use protocol::session::{State, Stopped};
-use protocol::turn::{TurnProgress, TurnResult};
+use protocol::turn::TurnProgress;
 
 use super::calls::{self, Calls};
 use super::recover::{Cut, Standing};
-use super::running::{Phase, Running, Why, dropped};
+use super::running::{Phase, Running, Why};
 use super::{Batch, Call, Effect, Input, Now, Record, Rules, Shown, Tools, Verdict};
 use crate::inbox::{Inbox, Offered};
 use refuse::Claims;
@@ -30,8 +30,6 @@ pub struct Machine {
     rules: Arc<Rules>,
     inbox: Inbox,
     cut: Option<Box<Cut>>,
-    /// The cut turn is to end when it is taken up again; that needs no place.
-    stop_cut: bool,
     turn: Option<Box<Running>>,
     /// Commits under way, oldest first.
     commits: VecDeque<Pending>,
@@ -63,7 +61,6 @@ struct Pending {
     ends_turn: bool,
     leaves: bool,
     closes: bool,
-    dropped: Vec<TurnId>,
 }
 
 // === impl Machine ===
@@ -75,7 +72,6 @@ impl Machine {
             rules,
             inbox: Inbox::default(),
             cut: None,
-            stop_cut: false,
             turn: None,
             commits: VecDeque::new(),
             view_busy: None,
@@ -101,7 +97,7 @@ impl Machine {
         self.cut = cut.filter(|cut| !answered.contains(&cut.turn.started.turn)).map(Box::new);
         if !done.is_empty() {
             let ended = done.iter().map(|item| (item.turn, TurnEnd::Done)).collect();
-            self.commit(Batch { ended, ..Batch::default() }, Vec::new(), &mut out);
+            self.commit(Batch { ended, ..Batch::default() }, &mut out);
         }
         self.begin_next(now, &mut out);
         out
@@ -131,7 +127,7 @@ impl Machine {
             Input::Cancel(turn) => self.cancel(turn, now, &mut out),
             Input::Placed => self.placed(now, &mut out),
             Input::Tick { heard } => self.tick(heard, now, &mut out),
-            Input::Archived => self.commit(Batch { closes_session: true, ..Batch::default() }, Vec::new(), &mut out),
+            Input::Archived => self.commit(Batch { closes_session: true, ..Batch::default() }, &mut out),
             Input::Drain => {
                 self.leaving = true;
                 self.leave_if_done(&mut out);
@@ -148,18 +144,14 @@ impl Machine {
     /// Cancels the running turn; with `all`, the waiting ones too.
     pub fn stop(&mut self, all: bool, now: Now) -> (Stopped, Vec<Effect>) {
         let mut out = Vec::new();
-        let cut = self.stop_cut(None, now, &mut out);
+        let cut = self.cancel_cut();
         let cancelled = self.turn.as_ref().filter(|turn| turn.ending.is_none()).map(|turn| turn.id()).or(cut);
         self.stop_running(Why::Cancelled, now, &mut out);
-        let dropped = match cut {
-            _ if !all => Vec::new(),
-            Some(cut) => self.inbox.clear_but(cut),
-            None => self.inbox.clear(),
-        };
-        let count = u32::try_from(dropped.len()).unwrap_or(u32::MAX);
-        self.drop_waiting(dropped, &mut out);
-        let waiting = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
-        (Stopped { cancelled, dropped: count, waiting, later: false }, out)
+        let dropped = if all { self.inbox.cancel_all() } else { 0 };
+        self.begin_next(now, &mut out);
+        let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
+        let waiting = count(self.inbox.len() - self.inbox.cancelled());
+        (Stopped { cancelled, dropped: count(dropped), waiting, later: false }, out)
     }
 
     /// The state word.
@@ -195,6 +187,11 @@ impl Machine {
         self.place == Place::Asked
     }
 
+    /// Takes the inbox out, at the end of a life.
+    pub fn take_inbox(&mut self) -> Inbox {
+        std::mem::take(&mut self.inbox)
+    }
+
     /// Whether the running turn waits for the right to call the model.
     pub fn awaits_permit(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.phase == Phase::WaitingForPermit)
@@ -212,12 +209,12 @@ impl Machine {
         no_turn && self.commits.is_empty() && self.view_busy.is_none()
     }
 
-    fn commit(&mut self, batch: Batch, dropped: Vec<TurnId>, out: &mut Vec<Effect>) {
+    fn commit(&mut self, batch: Batch, out: &mut Vec<Effect>) {
         let ends_turn = self.turn.as_ref().is_some_and(|turn| turn.ending.is_some()) && batch.turn.is_some();
         let claims = batch.turn.is_some().then(|| Claims::of(&batch));
         let lines = !batch.records.is_empty();
         let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes_session);
-        self.commits.push_back(Pending { claims, lines, starts, ends_turn, leaves, closes, dropped });
+        self.commits.push_back(Pending { claims, lines, starts, ends_turn, leaves, closes });
         out.push(Effect::Commit(batch));
     }
 
@@ -226,7 +223,7 @@ impl Machine {
         if let Some(turn) = &mut self.turn {
             turn.phase = Phase::Saving;
         }
-        self.commit(batch, Vec::new(), out);
+        self.commit(batch, out);
     }
 
     // --- model ---
@@ -343,7 +340,7 @@ impl Machine {
         let mut batch = turn.batch();
         batch.records.push(Record::Tool(result));
         if turn.calls.running() > 0 {
-            self.commit(batch, Vec::new(), out);
+            self.commit(batch, out);
             return;
         }
         if turn.stop.is_none() {
@@ -360,11 +357,6 @@ impl Machine {
             out.push(Effect::Stale);
             return;
         };
-        for turn in pending.dropped {
-            out.push(Effect::Emit(dropped(turn, &self.rules)));
-            let result = TurnResult::Cancelled;
-            out.push(Effect::Ended(Verdict { turn, attempt: Attempt::FIRST, result, reason: None, latency_ms: 0 }));
-        }
         if pending.starts
             && let Some(turn) = &mut self.turn
         {
@@ -427,14 +419,16 @@ impl Machine {
     }
 
     fn leave_if_done(&mut self, out: &mut Vec<Effect>) {
-        if !self.leaving || self.turn.is_some() || !self.commits.is_empty() {
+        // What was cancelled while it waited ends first: the next process must not run it.
+        let ends_one = !self.checkpointed && self.inbox.next_is_cancelled();
+        if !self.leaving || ends_one || self.turn.is_some() || !self.commits.is_empty() {
             return;
         }
         if self.checkpointed || self.inbox.is_empty() {
             out.push(Effect::Leave);
         } else {
             // The first turn of the queue counts as begun, though nothing has been done for it.
-            self.commit(Batch { interrupted: true, ..Batch::default() }, Vec::new(), out);
+            self.commit(Batch { interrupted: true, ..Batch::default() }, out);
         }
     }
 
@@ -443,29 +437,15 @@ impl Machine {
     fn cancel(&mut self, id: TurnId, now: Now, out: &mut Vec<Effect>) {
         if self.turn.as_ref().is_some_and(|turn| turn.id() == id) {
             self.stop_running(Why::Cancelled, now, out);
-        } else if self.stop_cut(Some(id), now, out).is_none() && self.inbox.remove(id) {
-            self.drop_waiting(vec![id], out);
+        } else if self.inbox.cancel(id) {
+            self.begin_next(now, out);
         }
     }
 
-    /// Stops the cut turn while it waits: it has begun once, so its end has to close what it left open.
-    fn stop_cut(&mut self, only: Option<TurnId>, now: Now, out: &mut Vec<Effect>) -> Option<TurnId> {
+    /// Cancels the cut turn while it waits: to those outside it is the one that runs.
+    fn cancel_cut(&mut self) -> Option<TurnId> {
         let cut = self.cut.as_ref()?.turn.started.turn;
-        if only.is_some_and(|only| only != cut) || self.turn.is_some() || !self.inbox.waits(cut) {
-            return None;
-        }
-        self.stop_cut = true;
-        self.begin_next(now, out);
-        Some(cut)
-    }
-
-    fn drop_waiting(&mut self, turns: Vec<TurnId>, out: &mut Vec<Effect>) {
-        if turns.is_empty() {
-            return;
-        }
-        let cancelled = |turn: &TurnId| (*turn, TurnEnd::Cancelled { why: "stopped while it waited".into() });
-        let batch = Batch { ended: turns.iter().map(cancelled).collect(), ..Batch::default() };
-        self.commit(batch, turns, out);
+        (self.turn.is_none() && self.inbox.cancel(cut)).then_some(cut)
     }
 
     fn stop_running(&mut self, why: Why, now: Now, out: &mut Vec<Effect>) {

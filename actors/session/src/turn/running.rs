@@ -207,18 +207,6 @@ impl Running {
     }
 }
 
-/// The event of a turn that was cancelled while it waited.
-pub(super) fn dropped(turn: TurnId, rules: &Rules) -> Shown {
-    let finished = Finished {
-        result: TurnResult::Cancelled,
-        text: CANCELLED_NOTICE.to_owned(),
-        model: Arc::clone(&rules.model),
-        usage: Usage::default(),
-        latency_ms: 0,
-    };
-    Shown { turn, attempt: Attempt::FIRST, seq: 1, what: TurnProgress::Finished(Arc::new(finished)) }
-}
-
 /// A message in place of the model's.
 fn notice(stop: StopReason, text: String, error: Option<String>, rules: &Rules) -> Box<AssistantMessage> {
     Box::new(AssistantMessage {

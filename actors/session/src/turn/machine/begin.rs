@@ -25,7 +25,9 @@ const OUTCOME_UNKNOWN: &str = "Error: the outcome of this call is unknown: the p
 impl Machine {
     pub(super) fn begin_next(&mut self, now: Now, out: &mut Vec<Effect>) {
         let busy = self.turn.is_some() || self.view_busy.is_some() || !self.commits.is_empty();
-        if busy || self.leaving || self.closed {
+        let cancelled = self.inbox.next_is_cancelled();
+        let leaves = self.leaving && (self.checkpointed || !cancelled);
+        if busy || leaves || self.closed {
             return;
         }
         if self.inbox.is_empty() {
@@ -38,25 +40,23 @@ impl Machine {
             }
             return;
         }
+        // A turn that was cancelled while it waited does nothing that needs a place.
         match self.place {
-            Place::None | Place::Asked if self.stop_cut => self.place = Place::Held,
-            Place::None => {
+            Place::None if !cancelled => {
                 self.place = Place::Asked;
                 out.push(Effect::EnterPlace);
                 return;
             }
-            Place::Asked => return,
-            Place::Held => {}
+            Place::Asked if !cancelled => return,
+            Place::None | Place::Asked | Place::Held => {}
         }
         let Some(item) = self.inbox.begin() else { return };
         let cut = self.cut.take().filter(|cut| cut.turn.started.turn == item.turn);
         let at = item.at;
         let inline = item.inline.clone();
-        let mut turn = Box::new(Running::new(item, cut, now));
-        if std::mem::take(&mut self.stop_cut) {
-            turn.stop = Some(Why::Cancelled);
-        }
-        self.turn = Some(turn);
+        let mut turn = Running::new(item, cut, now);
+        turn.stop = cancelled.then_some(Why::Cancelled);
+        self.turn = Some(Box::new(turn));
         match inline {
             Some(accepted) => self.begin(accepted, now, out),
             None => out.push(Effect::ReadBody(at)),
