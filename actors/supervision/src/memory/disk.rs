@@ -130,6 +130,11 @@ impl PowerCutDisk {
         self.state().faults.push(fault);
     }
 
+    /// Faults that have not struck yet never will.
+    pub fn forget_faults(&self) {
+        self.state().faults.clear();
+    }
+
     /// While full, everything that needs space fails with ENOSPC.
     pub fn set_full(&self, full: bool) {
         self.state().full = full;

@@ -1,0 +1,504 @@
+//! What a run has seen so far, and what must be true of it after every event.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use domain::ids::{Attempt, SessionKey, TurnId};
+use protocol::journal::{DuplicateState, Enqueued, JournalStatus};
+use protocol::supervision::{Event, EventName, Kind};
+use protocol::turn::{TurnEvent, TurnProgress, TurnResult};
+use serde::Serialize;
+
+use super::plan::Plan;
+
+/// Crashes that a turn is given, as configured.
+pub const POISON_ATTEMPTS: u32 = 3;
+/// Restarts of one session within [`WINDOW_MS`], as configured.
+pub const INTENSITY: usize = 5;
+/// See [`INTENSITY`].
+pub const WINDOW_MS: u64 = 60_000;
+
+/// What was counted over a run.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Counts {
+    /// Events, each followed by the checks.
+    pub events: u64,
+    /// Messages that were acknowledged.
+    pub messages: u64,
+    /// Times that a message was sent.
+    pub sends: u64,
+    /// Sends that were found to be repeats.
+    pub duplicates: u64,
+    /// Sends that were found to misuse an id.
+    pub conflicts: u64,
+    /// Sends that were refused for now.
+    pub refusals: u64,
+    /// Turns that were answered.
+    pub answered: u64,
+    /// Turns whose model failed.
+    pub failed: u64,
+    /// Turns that were cancelled.
+    pub cancelled: u64,
+    /// Turns that were given up.
+    pub dead: u64,
+    /// Turns that were begun again.
+    pub recovered: u64,
+    /// Effects of tools.
+    pub effects: u64,
+    /// Crashes of actors.
+    pub crashes: u64,
+    /// Sessions that were held back.
+    pub quarantines: u64,
+    /// Sessions that left memory for being idle.
+    pub passivations: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Processes that were killed.
+    pub kills: u64,
+    /// Processes that ended with the power.
+    pub power_cuts: u64,
+    /// Processes that gave up as their disk failed.
+    pub disk_failures: u64,
+    /// Processes that were stopped in order.
+    pub orderly_stops: u64,
+}
+
+impl Counts {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            events,
+            messages,
+            sends,
+            duplicates,
+            conflicts,
+            refusals,
+            answered,
+            failed,
+            cancelled,
+            dead,
+            recovered,
+            effects,
+            crashes,
+            quarantines,
+            passivations,
+            processes,
+            kills,
+            power_cuts,
+            disk_failures,
+            orderly_stops,
+        } = other;
+        self.events += events;
+        self.messages += messages;
+        self.sends += sends;
+        self.duplicates += duplicates;
+        self.conflicts += conflicts;
+        self.refusals += refusals;
+        self.answered += answered;
+        self.failed += failed;
+        self.cancelled += cancelled;
+        self.dead += dead;
+        self.recovered += recovered;
+        self.effects += effects;
+        self.crashes += crashes;
+        self.quarantines += quarantines;
+        self.passivations += passivations;
+        self.processes += processes;
+        self.kills += kills;
+        self.power_cuts += power_cuts;
+        self.disk_failures += disk_failures;
+        self.orderly_stops += orderly_stops;
+    }
+}
+
+/// What is known of a message.
+#[derive(Debug, Default, Clone)]
+pub struct Said {
+    /// Whether it was ever sent.
+    pub sent: bool,
+    /// The turn that was acknowledged.
+    pub turn: Option<TurnId>,
+}
+
+/// What is known of a turn.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// Its message.
+    pub message: usize,
+    /// Whether it is the one with the other text.
+    pub other: bool,
+    /// Its place, once that was acknowledged.
+    pub seq: Option<u64>,
+    /// The end that was shown.
+    pub end: Option<TurnResult>,
+    /// Somebody asked for its end.
+    pub unwanted: bool,
+    crashes: u32,
+    recorded: u32,
+    unrecorded: bool,
+    deaths: u32,
+}
+
+#[derive(Debug, Default)]
+struct Being {
+    live: u32,
+    epoch: Option<u64>,
+    began: Vec<TurnId>,
+    crashes: Vec<u64>,
+}
+
+/// The books of one run.
+pub struct Books {
+    /// What was counted.
+    pub counts: Counts,
+    /// The first thing that was wrong.
+    pub failure: Option<String>,
+    /// Over all events in order: equal for equal runs.
+    pub hash: u64,
+    /// The events, when they are to be kept.
+    pub trace: Option<Vec<String>>,
+    /// By message.
+    pub said: Vec<Said>,
+    /// By turn.
+    pub turns: BTreeMap<TurnId, Turn>,
+    beings: BTreeMap<SessionKey, Being>,
+    effects: BTreeMap<String, u32>,
+}
+
+impl Books {
+    /// Empty ones.
+    pub fn new(plan: &Plan, trace: bool) -> Self {
+        Self {
+            counts: Counts::default(),
+            failure: None,
+            hash: 0xcbf2_9ce4_8422_2325,
+            trace: trace.then(Vec::new),
+            said: vec![Said::default(); plan.messages.len()],
+            turns: BTreeMap::new(),
+            beings: BTreeMap::new(),
+            effects: BTreeMap::new(),
+        }
+    }
+
+    /// Enters one event.
+    pub fn line(&mut self, line: String) {
+        self.counts.events += 1;
+        for byte in line.bytes().chain([b'\n']) {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.push(line);
+        }
+    }
+
+    /// Something is wrong. Only the first thing counts: the rest may follow from it.
+    pub fn wrong(&mut self, what: impl Into<String>) {
+        if self.failure.is_none() {
+            self.failure = Some(what.into());
+        }
+    }
+
+    fn check(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds && self.failure.is_none() {
+            self.failure = Some(what());
+        }
+    }
+
+    /// A turn in a form that is the same in each run of a seed.
+    pub fn name(&self, turn: TurnId) -> String {
+        match self.turns.get(&turn) {
+            Some(turn) if turn.other => format!("m{}'", turn.message),
+            Some(turn) => format!("m{}", turn.message),
+            None => "nobody's turn".to_owned(),
+        }
+    }
+
+    // --- messages ---
+
+    /// A message is sent under a turn id of the door's.
+    pub fn sent(&mut self, message: usize, other: bool, turn: TurnId) {
+        self.counts.sends += 1;
+        self.said[message].sent = true;
+        let turn_of = Turn {
+            message,
+            other,
+            seq: None,
+            end: None,
+            unwanted: false,
+            crashes: 0,
+            recorded: 0,
+            unrecorded: false,
+            deaths: 0,
+        };
+        self.turns.insert(turn, turn_of);
+    }
+
+    /// A door was answered.
+    pub fn answered(&mut self, message: usize, other: bool, answer: &Enqueued) {
+        let known = self.said[message].turn;
+        match answer {
+            Enqueued::Accepted { turn, seq, .. } => {
+                self.counts.messages += 1;
+                self.check(known.is_none(), || format!("message m{message} was accepted twice"));
+                self.said[message].turn = Some(*turn);
+                if let Some(turn) = self.turns.get_mut(turn) {
+                    turn.seq = Some(seq.0);
+                }
+            }
+            Enqueued::Duplicate { turn, state } => {
+                self.counts.duplicates += 1;
+                let first = self.turns.get(turn).cloned();
+                let same = first.as_ref().is_some_and(|first| (first.message, first.other) == (message, other));
+                self.check(same, || format!("m{message} is said to be a repeat of another message"));
+                self.check(known.is_none_or(|known| known == *turn), || {
+                    format!("m{message} is said to be a repeat of a turn that it does not have")
+                });
+                let open_again = *state == DuplicateState::Open && first.is_some_and(|first| first.end.is_some());
+                self.check(!open_again, || format!("m{message} was shown as finished and is open again"));
+                if known.is_none() {
+                    self.counts.messages += 1;
+                }
+                self.said[message].turn = Some(*turn);
+            }
+            Enqueued::Conflict { turn } => {
+                self.counts.conflicts += 1;
+                let first = self.turns.get(turn).cloned();
+                let differs = first.is_some_and(|first| first.message == message && first.other != other);
+                self.check(differs, || format!("m{message} is said to have another text than it has"));
+                if known.is_none() {
+                    // What was accepted without an answer is as good as acknowledged.
+                    self.counts.messages += 1;
+                    self.said[message].turn = Some(*turn);
+                }
+            }
+            Enqueued::Busy { .. } | Enqueued::Quarantined { .. } | Enqueued::Draining => self.counts.refusals += 1,
+        }
+    }
+
+    /// Somebody asked for the end of a turn, or of whatever a session has.
+    pub fn unwanted(&mut self, which: impl Fn(&Turn) -> bool) {
+        for turn in self.turns.values_mut().filter(|turn| which(turn)) {
+            turn.unwanted = true;
+        }
+    }
+
+    // --- turns ---
+
+    /// A turn shows something.
+    pub fn shown(&mut self, event: &TurnEvent) {
+        let name = self.name(event.turn);
+        let Some(turn) = self.turns.get_mut(&event.turn) else {
+            return self.wrong("a turn runs that no message was sent for");
+        };
+        let ended = turn.end.is_some();
+        match &event.what {
+            TurnProgress::Started => {
+                if std::mem::take(&mut turn.unrecorded) && event.attempt > Attempt::FIRST {
+                    turn.recorded += 1;
+                }
+                if event.attempt > Attempt::FIRST {
+                    self.counts.recovered += 1;
+                }
+                let recorded = turn.recorded;
+                self.check(recorded < POISON_ATTEMPTS, || format!("{name} runs again after {recorded} crashes"));
+                self.began(&event.key, event.turn);
+            }
+            TurnProgress::Finished(finished) => {
+                turn.end = Some(finished.result);
+                let (crashes, deaths) = (turn.crashes, turn.deaths);
+                match finished.result {
+                    TurnResult::Done => self.counts.answered += 1,
+                    TurnResult::Failed => self.counts.failed += 1,
+                    TurnResult::Cancelled => self.counts.cancelled += 1,
+                    TurnResult::DeadLettered => {
+                        self.counts.dead += 1;
+                        let blamed = crashes + deaths.saturating_sub(2) >= POISON_ATTEMPTS;
+                        self.check(blamed, || format!("{name} was given up after {crashes} crashes, {deaths} deaths"));
+                    }
+                }
+                self.check(!ended, || format!("{name} was shown as finished twice"));
+                return;
+            }
+            TurnProgress::Delta(_)
+            | TurnProgress::Reasoning(_)
+            | TurnProgress::StreamEnd { .. }
+            | TurnProgress::ToolStarted { .. }
+            | TurnProgress::ToolEnded { .. } => {}
+        }
+        self.check(!ended, || format!("{name} goes on after it was shown as finished"));
+    }
+
+    fn began(&mut self, key: &SessionKey, turn: TurnId) {
+        let being = self.beings.entry(key.clone()).or_default();
+        if being.began.last() != Some(&turn) {
+            being.began.push(turn);
+        }
+        self.check_order(key);
+    }
+
+    /// Turns begin in the order in which they were accepted.
+    pub fn check_order(&mut self, key: &SessionKey) {
+        let Some(being) = self.beings.get(key) else { return };
+        let known = being.began.iter().filter_map(|turn| self.turns.get(turn).and_then(|turn| turn.seq));
+        let ascending = known.is_sorted_by(|before, after| before < after);
+        self.check(ascending, || format!("turns of {key} began in another order than they were accepted in"));
+    }
+
+    /// A tool was called by `turn` of an incarnation.
+    pub fn tool(&mut self, key: &SessionKey, epoch: u64) {
+        let present = self.beings.get(key).and_then(|being| being.epoch);
+        self.check(present == Some(epoch), || {
+            format!("a tool is run for incarnation {epoch} of {key}, not {present:?}")
+        });
+    }
+
+    /// A tool that must not run twice had its effect.
+    pub fn effect(&mut self, of: &str) {
+        self.counts.effects += 1;
+        let times = self.effects.entry(of.to_owned()).or_default();
+        *times += 1;
+        let times = *times;
+        self.check(times == 1, || format!("tool call {of} had its effect {times} times"));
+    }
+
+    // --- actors ---
+
+    /// The supervision log was told something.
+    pub fn event(&mut self, event: &Event, now_ms: u64) {
+        match event.event {
+            EventName::Restarted | EventName::GaveUp => self.crashed(event, now_ms),
+            EventName::Quarantined => self.counts.quarantines += 1,
+            EventName::Passivated => self.counts.passivations += 1,
+            EventName::Exited => {
+                let told = event.reason.is_some();
+                self.check(told, || format!("{} ended without a reason", event.path));
+            }
+            _ => {}
+        }
+        self.check(event.lost == "nothing", || format!("{:?} of {} lost: {}", event.event, event.path, event.lost));
+        if let (Kind::Session, Some(key)) = (event.kind, &event.session) {
+            self.of_session(key, event);
+        }
+    }
+
+    fn of_session(&mut self, key: &SessionKey, event: &Event) {
+        let being = self.beings.entry(key.clone()).or_default();
+        let (live, before) = (being.live, being.epoch);
+        match event.event {
+            EventName::Started => {
+                being.live += 1;
+                self.check(live == 0, || format!("{key} lives twice"));
+            }
+            EventName::Activated => {
+                let epoch = event.epoch.map(|epoch| epoch.0);
+                being.epoch = epoch;
+                self.check(live == 1, || format!("{key} was loaded and does not live"));
+                self.check(before < epoch, || format!("{key} has epoch {epoch:?} after {before:?}"));
+            }
+            EventName::Restarted | EventName::GaveUp => {
+                self.check(live == 1, || format!("{key} crashed and did not live"));
+            }
+            EventName::Exited => {
+                being.live = live.saturating_sub(1);
+                self.check(live == 1, || format!("the end of {key} was reported {live} times less than once"));
+            }
+            EventName::DeadLettered => being.crashes.clear(),
+            _ => {}
+        }
+    }
+
+    fn crashed(&mut self, event: &Event, now_ms: u64) {
+        self.counts.crashes += 1;
+        self.check(event.panic.is_some(), || format!("a crash of {} without a panic", event.path));
+        if let Some(turn) = event.turn.and_then(|turn| self.turns.get_mut(&turn)) {
+            turn.crashes += 1;
+            turn.unrecorded = true;
+        }
+        let Some(key) = event.session.as_ref().filter(|_| event.kind == Kind::Session) else { return };
+        let being = self.beings.entry(key.clone()).or_default();
+        if event.event == EventName::GaveUp {
+            being.crashes.clear();
+            return;
+        }
+        being.crashes.retain(|at| now_ms.saturating_sub(*at) < WINDOW_MS);
+        being.crashes.push(now_ms);
+        let crashes = being.crashes.len();
+        self.check(crashes <= INTENSITY, || format!("{key} was restarted {crashes} times within {WINDOW_MS} ms"));
+    }
+
+    /// The process ended; `died` if it was not stopped in order.
+    pub fn process_ended(&mut self, died: bool) {
+        for being in self.beings.values_mut() {
+            being.live = 0;
+            being.epoch = None;
+            being.crashes.clear();
+        }
+        for turn in self.turns.values_mut() {
+            turn.unrecorded = false;
+            // The first open turn of a session counts as begun though nothing was shown of it.
+            turn.deaths += u32::from(died && turn.end.is_none());
+        }
+    }
+
+    // --- the whole ---
+
+    /// Whatever the journal counts: accepted = done + dead + cancelled + open.
+    pub fn check_totals(&mut self, status: &JournalStatus) {
+        let JournalStatus { accepted, done, dead, cancelled, open, .. } = *status;
+        let adds_up = accepted == done + dead + cancelled + open;
+        self.check(adds_up, || {
+            format!("{accepted} accepted are not {done} done, {dead} dead, {cancelled} cancelled, {open} open")
+        });
+    }
+
+    /// Whether somebody still lives after an orderly stop.
+    pub fn check_all_ended(&mut self) {
+        let living: Vec<_> =
+            self.beings.iter().filter(|(_, being)| being.live > 0).map(|(key, _)| key.clone()).collect();
+        self.check(living.is_empty(), || format!("{living:?} live after the process was stopped in order"));
+    }
+}
+
+/// What a supervision event says, as far as it is the same in each run of a seed.
+pub fn tell(event: &Event, books: &Books) -> String {
+    let mut line = format!("{} {:?}", event.path, event.event);
+    // Writing to a string cannot fail.
+    if let Some(epoch) = event.epoch {
+        let _ = write!(line, " epoch={}", epoch.0);
+    }
+    if let Some(turn) = event.turn {
+        let _ = write!(line, " turn={}", books.name(turn));
+    }
+    if let Some(attempt) = event.attempt {
+        let _ = write!(line, " attempt={attempt}");
+    }
+    if let Some(reason) = &event.reason {
+        let _ = write!(line, " ({reason})");
+    }
+    if let Some(panic) = &event.panic {
+        let _ = write!(line, " panic={:?}", panic.text);
+    }
+    if event.lost != "nothing" {
+        let _ = write!(line, " LOST {}", event.lost);
+    }
+    line
+}
+
+/// What a turn shows, in a few words.
+pub fn tell_turn(event: &TurnEvent, books: &Books) -> String {
+    let what = match &event.what {
+        TurnProgress::Started => "started".to_owned(),
+        TurnProgress::Delta(_) => "delta".to_owned(),
+        TurnProgress::Reasoning(_) => "reasoning".to_owned(),
+        TurnProgress::StreamEnd { more, .. } => format!("stream end more={more}"),
+        TurnProgress::ToolStarted { name, .. } => format!("tool {name} started"),
+        TurnProgress::ToolEnded { name, is_error, .. } => format!("tool {name} ended error={is_error}"),
+        TurnProgress::Finished(finished) => format!("finished {:?}", finished.result),
+    };
+    format!("{} {} attempt={} seq={} {what}", event.key, books.name(event.turn), event.attempt, event.seq)
+}
+
+/// Whether a turn may have ended without a word in its transcript: it was cancelled before it began.
+pub fn may_be_silent(turn: &Turn) -> bool {
+    turn.unwanted
+}

@@ -1,0 +1,282 @@
+//! What a seed makes happen: who says what when, and what goes wrong. Pure.
+
+use domain::ids::{MessageId, SessionKey};
+use protocol::supervision::Kind;
+use supervision::memory::Fault;
+
+use super::dice::{Dice, Stream};
+
+/// One simulated run.
+#[derive(Debug)]
+pub struct Plan {
+    /// The sessions.
+    pub keys: Vec<SessionKey>,
+    /// The messages.
+    pub messages: Vec<Message>,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+    /// How often things go wrong by themselves.
+    pub rates: Rates,
+    /// Size of a segment of the journal.
+    pub segment_bytes: u64,
+    /// Bound of the journal.
+    pub journal_bytes: u64,
+    /// How many messages may wait in one session.
+    pub inbox_max: usize,
+    /// How many model calls may run at once.
+    pub running_max: usize,
+}
+
+/// One message of a user.
+#[derive(Debug)]
+pub struct Message {
+    /// Index of its session.
+    pub key: usize,
+    /// The sender's id.
+    pub id: MessageId,
+    /// What it says.
+    pub text: String,
+    /// What is said under the same id by mistake.
+    pub other: String,
+    /// What it does to whoever works on it.
+    pub manner: Manner,
+}
+
+/// What a message does to whoever works on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Nothing.
+    Plain,
+    /// Its session crashes, whenever it works on it.
+    Poison,
+    /// The process dies, whenever a session works on it.
+    Killer,
+}
+
+/// One thing that happens, so many milliseconds after the one before.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The pause before it.
+    pub pause_ms: u64,
+    /// What happens.
+    pub act: Act,
+}
+
+/// What happens.
+#[derive(Debug, Clone)]
+pub enum Act {
+    /// A message is sent, for the first time or again.
+    Send(usize),
+    /// The id of a message is used for another text.
+    Conflict(usize),
+    /// The session is asked to leave memory, and a message comes at the same moment.
+    SendToLeaver(usize),
+    /// `/stop`.
+    Stop {
+        /// Index of the session.
+        key: usize,
+        /// `/stop all`.
+        all: bool,
+    },
+    /// The sender goes away.
+    Cancel(usize),
+    /// `/status`.
+    Status(usize),
+    /// A quarantine is ended by hand.
+    Release(usize),
+    /// The wall clock is set.
+    JumpWall(i64),
+    /// An actor panics at so many of its next calls to the outside.
+    Panic {
+        /// What sort of actor.
+        kind: Kind,
+        /// At which call.
+        after: u64,
+    },
+    /// The process dies.
+    Die(How),
+    /// The process dies in the middle of one of its next changes of the disk.
+    DieAtChange(How, u64),
+    /// The process is stopped in order, and started again.
+    Restart,
+    /// A call to the disk fails.
+    Fault(Fault),
+    /// The disk is full, or no longer.
+    Full(bool),
+    /// Nothing.
+    Wait,
+}
+
+/// How a process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// It is killed; what it has written stays.
+    Kill,
+    /// The power fails; of what was not synced, anything may be left.
+    Power,
+}
+
+/// How often things go wrong by themselves, in a thousand.
+#[derive(Debug, Clone, Copy)]
+pub struct Rates {
+    /// Model calls.
+    pub model: u64,
+    /// Tool calls.
+    pub tools: u64,
+    /// Events that are shown, at which whoever shows them panics.
+    pub screen: u64,
+    /// Work for the pool that is done at once.
+    pub at_once: u64,
+    /// Longest delay of the rest, in milliseconds.
+    pub delay_ms: u64,
+    /// Work for the pool that takes very long.
+    pub slow: u64,
+}
+
+impl Plan {
+    /// What `seed` makes happen.
+    pub fn new(seed: u64) -> Self {
+        let dice = Dice::new(seed, Stream::Plan);
+        let keys: Vec<_> = (0..dice.between(1, 4)).filter_map(|n| SessionKey::new(&format!("sim:{n}")).ok()).collect();
+        let count = usize::try_from(dice.between(4, 28)).unwrap_or(4);
+        let poison = dice.one_of(&[0, 0, 0, 60, 150]);
+        let killers = dice.one_of(&[0, 0, 0, 0, 40]);
+        let messages: Vec<_> = (0..count).map(|n| message(&dice, n, keys.len(), poison, killers)).collect();
+        let rates = Rates {
+            model: dice.one_of(&[0, 0, 50, 200, 500]),
+            tools: dice.one_of(&[0, 0, 100, 400]),
+            screen: dice.one_of(&[0, 0, 0, 10, 40]),
+            at_once: dice.one_of(&[0, 300, 1000]),
+            delay_ms: dice.one_of(&[0, 1, 5, 50, 500]),
+            slow: dice.one_of(&[0, 0, 5, 20]),
+        };
+        let steps = steps(&dice, &messages, keys.len());
+        Self {
+            keys,
+            messages,
+            steps,
+            rates,
+            segment_bytes: dice.one_of(&[12 * 1024, 16 * 1024, 32 * 1024, 64 * 1024]),
+            journal_bytes: dice.one_of(&[1 << 30, 1 << 30, 1 << 30, 512 * 1024]),
+            inbox_max: usize::try_from(dice.one_of(&[2, 5, 64])).unwrap_or(64),
+            running_max: usize::try_from(dice.one_of(&[1, 2, 100])).unwrap_or(100),
+        }
+    }
+}
+
+fn message(dice: &Dice, n: usize, keys: usize, poison: u64, killers: u64) -> Message {
+    let mut text = format!("m{n}");
+    if dice.often(150) {
+        text.push_str(&" and so on".repeat(dice.index(600)));
+    }
+    for round in 1..=dice.one_of(&[0, 0, 1, 1, 2, 3]) {
+        for place in 0..dice.between(1, 3) {
+            let name = dice.one_of(&["pay", "pay", "look"]);
+            text.push_str(&format!(" [[tool@{round}={name} {{\"n\":\"m{n}.{round}.{place}\"}}]]"));
+        }
+    }
+    text.push_str(&format!(" [[tokens={}]]", dice.between(1, 4)));
+    let manner = match dice.below(1000) {
+        roll if roll < poison => Manner::Poison,
+        roll if roll < poison + killers => Manner::Killer,
+        _ => Manner::Plain,
+    };
+    // An id is never empty and always printable.
+    let id = MessageId::new(&format!("id-{n}")).expect("a short printable id");
+    Message { key: dice.index(keys), id, other: format!("not {text}"), text, manner }
+}
+
+/// Which faults a run has; each run has only some of them, so that what is rare alone is not hidden by the others.
+struct Menu {
+    acts: Vec<u64>,
+}
+
+impl Menu {
+    fn new(dice: &Dice) -> Self {
+        // Resend, conflict, leaver, stop, cancel, status, release, jump, panic, die, die at change, restart, fault, full.
+        const USUAL: [u64; 14] = [60, 20, 60, 40, 30, 20, 15, 20, 90, 40, 60, 50, 15, 30];
+        Self { acts: USUAL.iter().map(|weight| if dice.often(600) { *weight } else { 0 }).collect() }
+    }
+
+    /// None: the next message is sent for the first time.
+    fn draw(&self, dice: &Dice) -> Option<usize> {
+        let mut roll = dice.below(600);
+        for (act, weight) in self.acts.iter().enumerate() {
+            if roll < *weight {
+                return Some(act);
+            }
+            roll -= weight;
+        }
+        None
+    }
+}
+
+fn steps(dice: &Dice, messages: &[Message], keys: usize) -> Vec<Step> {
+    let menu = Menu::new(dice);
+    let pauses = [[0, 0, 0, 3], [0, 10, 100, 2_000], [0, 50, 1_000, 30_000]];
+    let pauses = &pauses[dice.index(pauses.len())];
+    let (mut steps, mut sent, mut full) = (Vec::new(), 0, false);
+    while sent < messages.len() {
+        let pause_ms = dice.below(dice.one_of(pauses) + 1);
+        let known = dice.index(sent.max(1));
+        let key = dice.index(keys);
+        let act = match menu.draw(dice) {
+            Some(0) => Act::Send(known),
+            Some(1) => Act::Conflict(known),
+            Some(2) => {
+                sent += 1;
+                Act::SendToLeaver(sent - 1)
+            }
+            Some(3) => Act::Stop { key, all: dice.often(300) },
+            Some(4) => Act::Cancel(known),
+            Some(5) => Act::Status(key),
+            Some(6) => Act::Release(key),
+            Some(7) => Act::JumpWall(dice.one_of(&[-600, -5, 5, 600, 90_000])),
+            Some(8) => panic_of(dice),
+            Some(9) => Act::Die(how(dice)),
+            Some(10) => Act::DieAtChange(how(dice), dice.between(1, 30)),
+            Some(11) => Act::Restart,
+            Some(12) => Act::Fault(dice.one_of(&[
+                Fault::WriteEio,
+                Fault::WriteEnospc,
+                Fault::SyncEio,
+                Fault::NameEnospc,
+                Fault::ReadEio,
+            ])),
+            Some(13) => {
+                full = !full;
+                Act::Full(full)
+            }
+            Some(_) | None => {
+                sent += 1;
+                Act::Send(sent - 1)
+            }
+        };
+        steps.push(Step { pause_ms, act });
+    }
+    for _ in 0..dice.below(4) {
+        // Something may still happen when all is said: also while nothing runs.
+        let act = match dice.below(4) {
+            0 => Act::Die(how(dice)),
+            1 => Act::Restart,
+            2 => panic_of(dice),
+            _ => Act::Wait,
+        };
+        steps.push(Step { pause_ms: dice.one_of(&[0, 100, 10_000, 60_000]), act });
+    }
+    steps
+}
+
+fn how(dice: &Dice) -> How {
+    dice.one_of(&[How::Kill, How::Power, How::Power])
+}
+
+fn panic_of(dice: &Dice) -> Act {
+    let kind = match dice.below(20) {
+        0 => Kind::Provider,
+        1 => Kind::Tools,
+        2 => Kind::Registry,
+        _ => Kind::Session,
+    };
+    Act::Panic { kind, after: dice.below(dice.one_of(&[3, 30, 200])) }
+}

@@ -1,0 +1,248 @@
+//! The end of a run: faults stop, clients come back with everything that they said, and all accounts must close.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use domain::ids::{SessionKey, TurnId};
+use domain::transcript::{EntryKind, TurnClose, read_lines};
+use protocol::journal::LetterKind;
+use protocol::session::TurnRecord;
+use protocol::turn::TurnResult;
+use supervision::ports::Disk;
+
+use super::books::{Books, may_be_silent};
+use super::drive::{Running, transcript};
+use super::process::locked;
+
+/// Within this time after the last fault everything is answered, in seconds: quarantines, stalls and backoffs included.
+const DRAIN_S: u64 = 3_600;
+/// How often a client repeats a message that is refused.
+const REPEATS_MAX: u32 = 60;
+/// Within this time everything idle leaves memory, in seconds.
+const LEAVE_S: u64 = 120;
+
+/// Brings everything to its end and closes the accounts.
+pub async fn settle(running: &Running) {
+    running.process.calm_down();
+    running.process.note(|_| "nothing goes wrong by itself any more".to_owned());
+    drain(running, "at the end").await;
+    repeat(running).await;
+    drain(running, "after everything was repeated").await;
+    ask_for_turns(running).await;
+    leave(running).await;
+    if running.process.is_alive() {
+        close(running).await;
+    }
+}
+
+/// Clients repeat what they sent, until it is acknowledged: what was accepted, or else what they meant to say.
+async fn repeat(running: &Running) {
+    for message in 0..running.process.world.plan.messages.len() {
+        for _ in 0..REPEATS_MAX {
+            let other = {
+                let books = running.process.world.books();
+                let Some(said) = books.said.get(message).filter(|said| said.sent) else { break };
+                said.turn.and_then(|turn| books.turns.get(&turn)).is_some_and(|turn| turn.other)
+            };
+            running.send(message, other);
+            second().await;
+            if !running.process.is_alive() {
+                return;
+            }
+            if running.process.world.books().said.get(message).is_some_and(|said| said.turn.is_some()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        }
+    }
+}
+
+async fn second() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+async fn drain(running: &Running, when: &str) {
+    for _ in 0..DRAIN_S {
+        second().await;
+        if !running.process.is_alive() {
+            return;
+        }
+        // A journal without a thread looks for space when it is called.
+        drop(running.app.journal().unfinished());
+        if running.app.journal().status().open == 0 {
+            return;
+        }
+    }
+    let unfinished = running.app.journal().unfinished().await.unwrap_or_default();
+    let left: Vec<String> = unfinished.iter().map(|one| format!("{} ({})", one.key, one.turns)).collect();
+    running.process.note(|books| {
+        books.wrong(format!("turns stay open {when}: {left:?}"));
+        "turns stay open".to_owned()
+    });
+}
+
+async fn ask_for_turns(running: &Running) {
+    let acknowledged: Vec<(usize, TurnId)> = {
+        let books = running.process.world.books();
+        books.said.iter().enumerate().filter_map(|(message, said)| said.turn.map(|turn| (message, turn))).collect()
+    };
+    for (message, turn) in acknowledged {
+        let plan = &running.process.world.plan;
+        let record = running.app.turn(&plan.keys[plan.messages[message].key], turn).await;
+        if !running.process.is_alive() {
+            return;
+        }
+        running.process.note(|books| {
+            let silent = books.turns.get(&turn).is_some_and(may_be_silent);
+            match record {
+                Ok(Some(TurnRecord::Ended { .. })) => {}
+                Ok(None) if silent => {}
+                other => books.wrong(format!("m{message} was acknowledged; its session says {other:?}")),
+            }
+            format!("m{message} is asked for")
+        });
+    }
+}
+
+async fn leave(running: &Running) {
+    for _ in 0..LEAVE_S {
+        if running.app.sessions().live() == 0 {
+            break;
+        }
+        second().await;
+        if !running.process.is_alive() {
+            return;
+        }
+    }
+    locked(&running.watches).clear();
+    let (live, watched) = (running.app.sessions().live(), running.app.hub().sessions());
+    let metrics = running.app.kernel().metrics();
+    let (turns, lag) = (metrics.turns_running.get(), metrics.view_lag_bytes.get());
+    let bytes = running.app.journal().status().open_bytes;
+    running.process.note(|books| {
+        if (live, watched, turns, lag, bytes) != (0, 0, 0, 0, 0) {
+            books.wrong(format!(
+                "idle, but {live} live, {watched} watched, {turns} running, {lag} bytes behind, {bytes} bytes open"
+            ));
+        }
+        "everything has left memory".to_owned()
+    });
+}
+
+/// Checks transcripts and dead letters against what was acknowledged.
+async fn close(running: &Running) {
+    let letters = running.app.dead_letters().await.unwrap_or_default();
+    let files: Vec<(SessionKey, Option<Vec<u8>>)> = {
+        let keys = &running.process.world.plan.keys;
+        keys.iter().map(|key| (key.clone(), running.process.disk.read(&transcript(key)).ok())).collect()
+    };
+    running.process.note(|books| {
+        let mut written = Written::default();
+        for (key, bytes) in &files {
+            if let Err(wrong) = written.read(key, bytes.as_deref().unwrap_or_default()) {
+                books.wrong(wrong);
+            }
+        }
+        let mut dead: BTreeMap<TurnId, u32> = BTreeMap::new();
+        for letter in letters.iter().filter(|letter| letter.kind == LetterKind::Turn) {
+            *dead.entry(letter.turn).or_default() += 1;
+        }
+        for message in 0..books.said.len() {
+            if let Err(wrong) = account(books, message, &written, &dead) {
+                books.wrong(wrong);
+            }
+        }
+        "the accounts are closed".to_owned()
+    });
+}
+
+/// What the transcripts say.
+#[derive(Default)]
+struct Written {
+    users: BTreeMap<TurnId, u32>,
+    ends: BTreeMap<TurnId, Vec<TurnClose>>,
+}
+
+impl Written {
+    fn read(&mut self, key: &SessionKey, bytes: &[u8]) -> Result<(), String> {
+        let transcript = read_lines(bytes);
+        if transcript.problems_total > 0 {
+            return Err(format!("the transcript of {key} is damaged"));
+        }
+        let (mut calls, mut results, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in transcript.entries() {
+            match &entry.kind {
+                EntryKind::User(user) => {
+                    if let Some(mark) = &user.mark {
+                        *self.users.entry(mark.turn).or_default() += 1;
+                        texts.push(mark.idempotency_key.clone());
+                    }
+                }
+                EntryKind::Assistant(assistant) => {
+                    calls.extend(assistant.message.calls.iter().map(|call| call.id.clone()));
+                    if let (Some(turn), Some(end)) = (assistant.turn, assistant.end) {
+                        self.ends.entry(turn).or_default().push(end);
+                    } else if let (Some(turn), true) = (assistant.turn, assistant.message.calls.is_empty()) {
+                        return Err(format!("the transcript of {key} has an answer that ends nothing, of {turn}"));
+                    }
+                }
+                EntryKind::ToolResult(result) => results.push(result.result.call.clone()),
+                EntryKind::Opaque { .. } => return Err(format!("the transcript of {key} has a line of nobody's")),
+                EntryKind::Shown(_)
+                | EntryKind::Compaction { .. }
+                | EntryKind::BranchSummary(_)
+                | EntryKind::Reset { .. }
+                | EntryKind::Silent
+                | EntryKind::Leaf { .. } => {}
+            }
+        }
+        calls.sort();
+        results.sort();
+        if calls != results {
+            return Err(format!("the transcript of {key} has calls {calls:?} and results {results:?}"));
+        }
+        let all = texts.len();
+        texts.sort();
+        texts.dedup();
+        if texts.len() != all {
+            return Err(format!("the transcript of {key} has a message twice"));
+        }
+        Ok(())
+    }
+}
+
+/// An acknowledged message stands answered exactly once, or as a dead letter, or was cancelled.
+fn account(books: &Books, message: usize, written: &Written, dead: &BTreeMap<TurnId, u32>) -> Result<(), String> {
+    let said = &books.said[message];
+    let Some(turn) = said.turn else {
+        return if said.sent { Err(format!("m{message} was never acknowledged")) } else { Ok(()) };
+    };
+    let Some(known) = books.turns.get(&turn) else { return Err(format!("m{message} has nobody's turn")) };
+    let ends = written.ends.get(&turn).map(Vec::as_slice).unwrap_or_default();
+    let users = written.users.get(&turn).copied().unwrap_or(0);
+    let letters = dead.get(&turn).copied().unwrap_or(0);
+    let silent = may_be_silent(known) && users == 0 && ends.is_empty() && known.end.is_none_or(is_cancelled);
+    if silent {
+        return Ok(());
+    }
+    if users != 1 || ends.len() != 1 {
+        return Err(format!("m{message} stands {users} times in its transcript, and ends there as {ends:?}"));
+    }
+    let (letter, shown) = match ends.first() {
+        Some(TurnClose::Done) => (0, TurnResult::Done),
+        Some(TurnClose::Failed) => (0, TurnResult::Failed),
+        Some(TurnClose::Cancelled) => (0, TurnResult::Cancelled),
+        Some(TurnClose::Dead) | None => (1, TurnResult::DeadLettered),
+    };
+    if letters != letter {
+        return Err(format!("m{message} ended as {shown:?} and has {letters} dead letters"));
+    }
+    match known.end {
+        Some(end) if end != shown => Err(format!("m{message} was shown as {end:?} and stands as {shown:?}")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn is_cancelled(end: TurnResult) -> bool {
+    end == TurnResult::Cancelled
+}
