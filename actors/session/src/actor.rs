@@ -312,6 +312,9 @@ impl Actor for Session {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        if !self.lease.is_held() {
+            return self.halt(ctx);
+        }
         self.begin_load(ctx);
     }
 }

@@ -233,6 +233,11 @@ impl Lease {
         self.inner.map.remove_if(&self.key, mine).is_some()
     }
 
+    /// Whether the slot is still this incarnation's. A session that crashes after it gave its slot up must not live again.
+    pub fn is_held(&self) -> bool {
+        self.inner.map.get(&self.key).is_some_and(|slot| slot.cell.incarnation == self.cell.incarnation)
+    }
+
     /// Shows what the session does, and counts as use.
     pub fn note(&self, state: State, turn: Option<TurnId>, inbox: u32) {
         let now_ms = self.inner.now_ms();

@@ -47,7 +47,13 @@ impl KeyState {
     /// Notes what a commit says of the first open turn.
     pub(super) fn mark(&mut self, commit: &Commit) {
         let says_something = commit.started.is_some() || !commit.tools_started.is_empty() || commit.interrupted;
-        if self.open.is_empty() || !(says_something || self.marks.is_some()) {
+        if self.open.is_empty() && !commit.ended.is_empty() {
+            self.marks = None;
+            return;
+        }
+        // While a log is read whose older segments are gone, the turn may come later than what is said of it: its message
+        // is carried forward behind commits that were made meanwhile.
+        if !(says_something || self.marks.is_some()) {
             return;
         }
         let marks: &mut Marks = self.marks.get_or_insert_default();

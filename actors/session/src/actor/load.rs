@@ -54,6 +54,13 @@ impl Before {
             Self::Reloaded => false,
         }
     }
+
+    /// What is to blame when the life after it ended by `next`: a crash while a session loads is no turn's, and does not
+    /// clear the turn that crashed before.
+    fn then(self, next: Self) -> Self {
+        let of_turn = |before: &Self| matches!(before, Self::Crashed(logged) if logged.crash.turn.is_some());
+        if of_turn(&self) && !of_turn(&next) { self } else { next }
+    }
 }
 
 // === impl Session ===
@@ -71,7 +78,7 @@ impl Session {
             }
             Life::Gone => Box::default(),
         };
-        loading.before = before;
+        loading.before = std::mem::take(&mut loading.before).then(before);
         self.state = Life::Loading(loading);
         // The registry may have shown it as waiting for its restart.
         self.noted.state = State::Restarting;
