@@ -293,6 +293,11 @@ fn the_dashboard_asks_for_metrics_that_exist() {
         "process_open_fds",
         "process_threads",
         "process_cpu_seconds_total",
+        "turns_waiting",
+        "shards_paused",
+        "providers_open",
+        "memory_pressure",
+        "arbiters_blocked",
     ] {
         assert!(asked.contains(needed), "no panel shows {needed}");
     }
@@ -320,6 +325,10 @@ fn the_rules_ask_for_metrics_that_exist() {
         "RestartStorm",
         "StuckTurns",
         "LogNearItsLimit",
+        "MemoryHigh",
+        "SessionsPaused",
+        "ArbiterBlocked",
+        "ProviderNotAsked",
     ] {
         assert!(alerts.iter().any(|alert| alert.ends_with(needed)), "no rule {needed}");
     }
