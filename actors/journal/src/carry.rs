@@ -30,6 +30,8 @@ use crate::state::Kept;
 pub const KEEP_SEGMENTS: usize = 4;
 /// Keys that are remembered although nothing is known of them but numbers.
 pub const IDLE_KEYS_MAX: usize = 250_000;
+/// What an id that only the log knows takes in a key's record.
+const ENDED_ID_BYTES: u64 = 48;
 /// Work per turn of the engine.
 const KEYS_PER_TURN: usize = 256;
 /// Bytes of records that are read at a time.
@@ -200,6 +202,7 @@ impl Engine {
         let needed = totals.open_bytes
             + totals.line_bytes
             + self.state.outbox.bytes()
+            + ENDED_ID_BYTES * self.state.keys.values().map(|key| key.ended.len() as u64).sum::<u64>()
             + self.state.letters.bytes()
             + 256 * (totals.open + (self.state.keys.len() + self.state.outbox.len() + self.state.letters.len()) as u64);
         let keep = KEEP_SEGMENTS + (2 * needed / self.log.segment_bytes) as usize;

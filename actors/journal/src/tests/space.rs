@@ -135,8 +135,8 @@ fn segments_are_recycled_under_load() {
     let mut machine = Machine::start(disk(), tiny()).unwrap();
     machine.enqueue(message("waiting", 1, "m1", b"since the beginning"));
     let mut most = 0;
-    for n in 2..=4000u64 {
-        let name = format!("k{}", n % 7);
+    for n in 2..=1500u64 {
+        let name = format!("k{}", n % 60);
         let text = vec![b'x'; 200 + (n as usize * 37) % 700];
         assert!(matches!(machine.enqueue(message(&name, n, &format!("m{n}"), &text)), Enqueued::Accepted { .. }));
         let loaded = machine.load(&key(&name));
@@ -145,12 +145,13 @@ fn segments_are_recycled_under_load() {
         assert_eq!(machine.commit(end), CommitOutcome::Done);
         most = most.max(machine.disk.list(Path::new(DIR)).unwrap().len());
     }
-    assert!(most <= crate::carry::KEEP_SEGMENTS + 6, "{most} files");
+    // Twice what 60 keys with 1,500 ids need, what is copied at once, and what is ready for reuse.
+    assert!(most <= 40, "{most} files");
     let last = machine.engine.log.active.header.number;
-    assert!(last > 150, "{last}");
+    assert!(last > 60, "{last}");
     let mut machine = Machine::start(machine.disk.cut(3), tiny()).unwrap();
     assert_eq!((machine.report.open_turns, machine.report.gaps.len()), (1, 0));
-    assert!(machine.report.segments <= crate::carry::KEEP_SEGMENTS + 3, "{:?}", machine.report);
+    assert!(machine.report.segments <= 40, "{:?}", machine.report);
     let item = machine.load(&key("waiting")).inbox[0].clone();
     assert_eq!(&*machine.ask(|reply| Call::Accepted(item.at, reply)).unwrap().body, b"since the beginning");
 }
