@@ -29,6 +29,9 @@ pub struct Beacon {
     /// Where the OpenAI-compatible API listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_url: Option<String>,
+    /// Where the webhook door listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_url: Option<String>,
 }
 
 impl Beacon {

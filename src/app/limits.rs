@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Connections of one door at once, however many files the system allows.
 const CONNECTIONS_MAX: u64 = 10_000;
-/// Connections of the gateway port at once, however many files the system allows.
+/// Connections of the gateway port or the webhook door at once, however many files the system allows.
 const GATEWAY_CONNECTIONS_MAX: u64 = 1_000;
 /// Model calls over HTTP at once, however many files the system allows.
 const REMOTE_CALLS_MAX: u64 = 5_000;
@@ -36,6 +36,8 @@ pub struct Shares {
     pub api: usize,
     /// Connections of the gateway port.
     pub gateway: usize,
+    /// Connections of the webhook door.
+    pub webhook: usize,
     /// Model calls over HTTP.
     pub remote_calls: usize,
 }
@@ -46,7 +48,7 @@ impl Shares {
         Self::of(file_limit())
     }
 
-    /// A reserve first, of which the gateway port may take half; then two fifths for each door and a fifth for model
+    /// A reserve first, of which the gateway port may take half and the webhook door a quarter; then two fifths for each door and a fifth for model
     /// calls. Nobody gets nothing.
     fn of(files: u64) -> Self {
         let reserve = (RESERVE_MIN + files / 10).min(files);
@@ -56,6 +58,7 @@ impl Shares {
             websocket: share(fifth.saturating_mul(2), CONNECTIONS_MAX),
             api: share(fifth.saturating_mul(2), CONNECTIONS_MAX),
             gateway: share(reserve / 2, GATEWAY_CONNECTIONS_MAX),
+            webhook: share(reserve / 4, GATEWAY_CONNECTIONS_MAX),
             remote_calls: share(fifth, REMOTE_CALLS_MAX),
         }
     }
@@ -67,20 +70,20 @@ mod tests {
 
     #[test]
     fn files_are_shared_with_a_reserve() {
-        for (files, websocket, gateway, remote_calls) in [
-            (0, 1, 1, 1),
-            (64, 1, 32, 1),
-            (100, 10, 37, 5),
-            (256, 66, 44, 33),
-            (1024, 342, 83, 171),
-            (4096, 1448, 236, 724),
-            (20_000, 7174, 1000, 3587),
-            (65_536, 10_000, 1000, 5000),
-            (u64::MAX, 10_000, 1000, 5000),
+        for (files, websocket, gateway, webhook, remote_calls) in [
+            (0, 1, 1, 1, 1),
+            (64, 1, 32, 16, 1),
+            (100, 10, 37, 18, 5),
+            (256, 66, 44, 22, 33),
+            (1024, 342, 83, 41, 171),
+            (4096, 1448, 236, 118, 724),
+            (20_000, 7174, 1000, 516, 3587),
+            (65_536, 10_000, 1000, 1000, 5000),
+            (u64::MAX, 10_000, 1000, 1000, 5000),
         ] {
-            let shares = Shares { websocket, api: websocket, gateway, remote_calls };
+            let shares = Shares { websocket, api: websocket, gateway, webhook, remote_calls };
             assert_eq!(Shares::of(files), shares, "{files} files");
-            let sum = shares.websocket + shares.api + shares.gateway + shares.remote_calls;
+            let sum = shares.websocket + shares.api + shares.gateway + shares.webhook + shares.remote_calls;
             assert!(files < 64 || (sum as u64) < files, "{files} files");
         }
     }

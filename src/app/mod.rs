@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod beacon;
 mod children;
+mod delivery;
 mod gauges;
 pub mod limits;
 pub mod lock;
@@ -20,15 +21,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use channel::doors::PhaseWord;
+use channel::outbox::{Board, Deliverer, Inlet, Parts, Rules};
 use channel::{Hub, Phase};
 use domain::ids::SessionKey;
 use journal::LogJournal;
-use protocol::journal::{DeadLetter, Journal, OutRow, OutSink};
+use protocol::journal::{DeadLetter, Journal};
 use protocol::metrics::Metrics;
 use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use registry::{Registry, RegistryConfig};
-use session::{SessionConfig, Shared, Transcripts};
+use session::{PushLimits, SessionConfig, Shared, Transcripts};
 use supervision::counted::CountedLog;
 use supervision::log::LogWriter;
 use supervision::ports::Ports;
@@ -66,6 +68,9 @@ pub struct App {
     transcripts: Arc<Transcripts>,
     model: Arc<str>,
     phase: Arc<Phase>,
+    board: Arc<Board>,
+    /// Of processes that go on until they are stopped.
+    deliverer: Option<Deliverer>,
     doors: Option<serve::Open>,
     real: Option<Real>,
     #[cfg(feature = "otel")]
@@ -84,7 +89,7 @@ impl App {
     /// Takes the directory, recovers what the last process left, and starts the actors. Doors stay closed until
     /// [`serve`](Self::serve).
     pub async fn start(options: Options) -> anyhow::Result<Self> {
-        let Options { loaded, purpose, tools, world } = options;
+        let Options { loaded, purpose, tools, channels, world } = options;
         let env = crate::commands::environment();
         let own = world.as_ref().and_then(|world| world.model.clone());
         let model = parts::model(&loaded, &env, own).map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
@@ -126,7 +131,10 @@ impl App {
             factory: children.clone(),
             memory: memory.clone(),
         });
-        let journal = open_journal(&loaded, &memory, &ports, &metrics, &log, &registry, &transcripts, real.is_some())?;
+        let inlet = Arc::new(Inlet::default());
+        let channels = delivery::channels(&loaded.config, channels, &ports)?;
+        let sinks = (&registry, &inlet);
+        let journal = open_journal(&loaded, &memory, &ports, &metrics, &log, sinks, &transcripts, real.is_some())?;
         registry.attach_journal(journal.clone());
         let shared = Shared::new(
             ports.clone(),
@@ -135,7 +143,7 @@ impl App {
             hub.clone(),
             metrics.clone(),
             catalog.specs(),
-            session_config(&loaded, &model, &ports)?,
+            session_config(&loaded, &model, delivery::limits(&channels)),
         );
         let provider = provider::Shared::new(model.settings, metrics.clone(), ports.clone(), log.clone())
             .map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
@@ -149,7 +157,13 @@ impl App {
             lost: Default::default(),
         };
         let phase = Arc::new(Phase::default());
+        let board = Arc::new(Board::default());
+        let mut deliverer = None;
         if matches!(purpose, Purpose::Gateway | Purpose::Embedded) {
+            let parts =
+                Parts { journal: journal.clone(), channels, rules: Rules::default(), inlet, board: board.clone() };
+            let policy = parts::restart_policy(&loaded.config);
+            deliverer = Some(Deliverer::start(&kernel, &*placement, policy, parts));
             actix_rt::spawn(recover(registry.clone(), phase.clone()));
         }
         Ok(Self {
@@ -166,6 +180,8 @@ impl App {
             transcripts,
             model: model.model,
             phase,
+            board,
+            deliverer,
             doors: None,
             real,
             #[cfg(feature = "otel")]
@@ -187,6 +203,7 @@ impl App {
         let cause = self.log.record(event);
         self.phase.set(PhaseWord::Draining);
         self.journal.drain();
+        let begun = self.ports.clock.mono();
         let left = self.registry.stop(drain).await;
         let kept = self.journal.status().open;
         let mut event = Event::new(EventName::GatewayStopped, ActorPath("/".into()), Kind::Process);
@@ -195,6 +212,11 @@ impl App {
             Some(format!("{} turns ended, {kept} are kept for the next start{late}", open.saturating_sub(kept)));
         event.cause = Some(cause);
         self.log.record(event);
+        if let Some(deliverer) = &self.deliverer {
+            let left = drain.saturating_sub(self.ports.clock.mono().saturating_sub(begun));
+            // What is not sent by then waits in the journal.
+            let _ = tokio::time::timeout(left, deliverer.drain()).await;
+        }
         self.kernel.begin_stop();
         self.hub.close();
         if let Some(doors) = self.doors.take() {
@@ -369,7 +391,7 @@ fn open_journal(
     ports: &Ports,
     metrics: &Metrics,
     log: &Arc<dyn SupervisionLog>,
-    registry: &Arc<Registry>,
+    (registry, inlet): (&Arc<Registry>, &Arc<Inlet>),
     transcripts: &Arc<Transcripts>,
     threaded: bool,
 ) -> anyhow::Result<Arc<LogJournal>> {
@@ -381,19 +403,12 @@ fn open_journal(
         metrics.clone(),
         log.clone(),
         registry.clone(),
-        Arc::new(Undelivered),
+        inlet.clone(),
         transcripts.clone(),
     );
     let (journal, report) = opened.map_err(|error| Exit::new(ExitCode::Disk, error.to_string()))?;
     tracing::info!(?report, "journal recovered");
     Ok(journal)
-}
-
-/// There is no channel that is told: rows wait in the log for one.
-struct Undelivered;
-
-impl OutSink for Undelivered {
-    fn out(&self, _: OutRow) {}
 }
 
 fn registry_config(loaded: &Loaded) -> RegistryConfig {
@@ -407,9 +422,9 @@ fn registry_config(loaded: &Loaded) -> RegistryConfig {
     }
 }
 
-fn session_config(loaded: &Loaded, model: &parts::Model, _ports: &Ports) -> anyhow::Result<SessionConfig> {
+fn session_config(loaded: &Loaded, model: &parts::Model, push_limits: PushLimits) -> SessionConfig {
     let (defaults, runtime) = (&loaded.config.agents.defaults, &loaded.config.runtime);
-    Ok(SessionConfig {
+    SessionConfig {
         sessions_dir: loaded.paths.sessions.clone(),
         workspace: loaded.paths.workspace.clone(),
         model: model.model.clone(),
@@ -425,5 +440,6 @@ fn session_config(loaded: &Loaded, model: &parts::Model, _ports: &Ports) -> anyh
         context_cache_bytes: runtime.context_cache_bytes,
         stall: Duration::from_secs(runtime.stall_seconds),
         running_max: runtime.max_running_turns,
-    })
+        push_limits,
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use channel::outbox::PushChannel;
 use protocol::supervision::SupervisionLog;
 use supervision::Placement;
 use supervision::ports::Ports;
@@ -41,12 +42,13 @@ pub struct Options {
     pub(super) loaded: Loaded,
     pub(super) purpose: Purpose,
     pub(super) tools: Vec<Arc<dyn Tool>>,
+    pub(super) channels: Vec<Arc<dyn PushChannel>>,
     pub(super) world: Option<World>,
 }
 
 impl Options {
     fn new(loaded: Loaded, purpose: Purpose) -> Self {
-        Self { loaded, purpose, tools: Vec::new(), world: None }
+        Self { loaded, purpose, tools: Vec::new(), channels: Vec::new(), world: None }
     }
 
     /// For serving.
@@ -79,6 +81,13 @@ impl Options {
     #[must_use]
     pub fn with_tool(mut self, tool: Arc<dyn Tool>) -> Self {
         self.tools.push(tool);
+        self
+    }
+
+    /// Adds a way out to people; one of the same name as a configured one takes its place.
+    #[must_use]
+    pub fn with_channel(mut self, channel: Arc<dyn PushChannel>) -> Self {
+        self.channels.push(channel);
         self
     }
 

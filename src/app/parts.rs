@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use channel::gateway::GatewayConfig;
 use channel::openai_api::ApiConfig;
+use channel::webhook::{SenderConfig, SigningSecret, WebhookConfig};
 use channel::websocket::{TokenIssue, WebsocketConfig};
 use provider::{Backend, Limits, Server, Settings};
 use supervision::RestartPolicy;
@@ -13,6 +14,7 @@ use tools::{ExecConfig, SandboxChoice, ToolsConfig};
 
 use super::limits::Shares;
 use crate::config::{Config, Durability, Loaded, ProviderChoice, Sandbox, Secret};
+use crate::exit::{Exit, ExitCode};
 
 /// Who answers, with the names that the transcript keeps.
 pub struct Model {
@@ -161,6 +163,35 @@ pub fn websocket(config: &Config) -> WebsocketConfig {
         connections_max: Shares::in_force().websocket,
         drain: Duration::from_secs(config.runtime.drain_seconds),
     }
+}
+
+/// Settings of the webhook door.
+pub fn webhook(config: &Config) -> WebhookConfig {
+    let door = &config.channels.webhook;
+    WebhookConfig {
+        token: door_secret(door.token.as_ref()),
+        allow_from: door.allow_from.clone(),
+        connections_max: Shares::in_force().webhook,
+        drain: Duration::from_secs(config.runtime.drain_seconds),
+    }
+}
+
+/// Where the webhook channel sends replies, if it is enabled.
+pub fn webhook_sender(config: &Config) -> Result<Option<SenderConfig>, Exit> {
+    let door = &config.channels.webhook;
+    if !door.enabled {
+        return Ok(None);
+    }
+    let bad = |key: &str, why: String| Exit::new(ExitCode::Config, format!("channels.webhook.{key}: {why}"));
+    let url = door.url.as_deref().unwrap_or_default();
+    let url = reqwest::Url::parse(url).map_err(|error| bad("url", error.to_string()))?;
+    let secret = door.secret.as_ref().map(|secret| SigningSecret::new(secret.expose()));
+    Ok(Some(SenderConfig {
+        url,
+        secret: secret.transpose().map_err(|error| bad("secret", error.to_string()))?,
+        max_message_chars: door.max_message_chars,
+        timeout: Duration::from_secs_f64(door.timeout),
+    }))
 }
 
 /// Settings of the OpenAI-compatible API.

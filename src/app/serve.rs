@@ -36,6 +36,14 @@ impl Open {
     }
 }
 
+/// One for each door that is served.
+struct Listeners {
+    gateway: TcpListener,
+    api: TcpListener,
+    websocket: Option<TcpListener>,
+    webhook: Option<TcpListener>,
+}
+
 async fn listen(key: &str, host: &str, port: u16) -> Result<TcpListener, Exit> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     TcpListener::bind((host, port)).await.map_err(|error| {
@@ -58,6 +66,13 @@ impl App {
             }
             false => None,
         };
+        let webhook = match config.channels.webhook.enabled {
+            true => {
+                let door = &config.channels.webhook;
+                Some(listen("channels.webhook.port", &door.host, door.port).await?)
+            }
+            false => None,
+        };
         let token = match &config.admin.token {
             Some(token) => token.expose().to_owned(),
             None => format!("{:032x}{:032x}", self.ports.ids.random(), self.ports.ids.random()),
@@ -72,8 +87,12 @@ impl App {
                 None => None,
             },
             api_url: Some(format!("http://{}/v1", api.local_addr()?)),
+            webhook_url: match &webhook {
+                Some(door) => Some(format!("http://{}/webhook", door.local_addr()?)),
+                None => None,
+            },
         };
-        let mut open = self.open(gateway, api, websocket, &beacon.token);
+        let mut open = self.open(Listeners { gateway, api, websocket, webhook }, &beacon.token);
         let run = &self.loaded.paths.run;
         match beacon.write(run) {
             Err(error) if is_space(&error) => {
@@ -90,7 +109,8 @@ impl App {
         Ok(lines(&beacon, &self.model))
     }
 
-    fn open(&self, gateway: TcpListener, api: TcpListener, websocket: Option<TcpListener>, token: &str) -> Open {
+    fn open(&self, listeners: Listeners, token: &str) -> Open {
+        let Listeners { gateway, api, websocket, webhook } = listeners;
         let (shutdown, drain) = (CancellationToken::new(), CancellationToken::new());
         let config = &self.loaded.config;
         let doors = Doors::new(DoorsParts {
@@ -102,6 +122,7 @@ impl App {
             log: self.log.clone(),
             kernel: self.kernel.clone(),
             phase: self.phase.clone(),
+            outbox: self.board.clone(),
             frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),
             show: {
                 let gauges = self.gauges.clone();
@@ -121,7 +142,11 @@ impl App {
             )),
         ];
         if let Some(listener) = websocket {
-            let door = channel::websocket::serve(listener, doors, parts::websocket(config), shutdown.clone());
+            let door = channel::websocket::serve(listener, doors.clone(), parts::websocket(config), shutdown.clone());
+            serving.push(tokio::spawn(door));
+        }
+        if let Some(listener) = webhook {
+            let door = channel::webhook::serve(listener, doors, parts::webhook(config), shutdown.clone());
             serving.push(tokio::spawn(door));
         }
         Open { shutdown, drain, serving }
@@ -141,7 +166,7 @@ impl App {
 
 fn lines(beacon: &Beacon, model: &str) -> Vec<String> {
     let mut lines = vec![format!("model      {model}")];
-    let doors = [("websocket", &beacon.websocket_url), ("api", &beacon.api_url)];
+    let doors = [("websocket", &beacon.websocket_url), ("api", &beacon.api_url), ("webhook", &beacon.webhook_url)];
     lines.extend(doors.iter().filter_map(|(name, url)| url.as_ref().map(|url| format!("{name:10} {url}"))));
     lines.push(format!("gateway    {}", beacon.admin_url));
     lines

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,7 @@ pub fn run(place: &Place, output: Output) -> anyhow::Result<()> {
     let mut checks = vec![configuration(&loaded)];
     if let Ok(loaded) = &loaded {
         checks.push(provider(loaded));
+        checks.extend(webhook(loaded));
         checks.extend(directories(&loaded.paths));
         checks.push(locks(&loaded.paths));
     }
@@ -101,6 +103,25 @@ fn provider(loaded: &Loaded) -> Check {
         }
         Err(error) => check("provider", Verdict::Bad, error.to_string()),
     }
+}
+
+/// Where replies are sent, if they are. The whole address may hold a secret.
+fn webhook(loaded: &Loaded) -> Option<Check> {
+    let webhook = Some(&loaded.config.channels.webhook).filter(|webhook| webhook.enabled)?;
+    let url = webhook.url.as_deref().and_then(|url| reqwest::Url::parse(url).ok())?;
+    let host = url.host_str().unwrap_or_default();
+    let local = host == "localhost" || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    Some(if url.scheme() == "http" && !local {
+        check("webhook", Verdict::Warning, format!("replies go to {host} in the clear; https:// would hide them"))
+    } else if webhook.secret.is_none() {
+        check(
+            "webhook",
+            Verdict::Warning,
+            format!("replies go to {host} without a signature; see channels.webhook.secret"),
+        )
+    } else {
+        check("webhook", Verdict::Ok, format!("replies go to {host}, signed"))
+    })
 }
 
 fn directories(paths: &Paths) -> Vec<Check> {

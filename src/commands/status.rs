@@ -22,8 +22,12 @@ pub async fn run(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
     let Some((beacon, status)) = gateway else {
         return print("gateway    not running");
     };
-    let urls =
-        [("websocket", &beacon.websocket_url), ("api", &beacon.api_url), ("admin", &Some(beacon.admin_url.clone()))];
+    let urls = [
+        ("websocket", &beacon.websocket_url),
+        ("api", &beacon.api_url),
+        ("webhook", &beacon.webhook_url),
+        ("admin", &Some(beacon.admin_url.clone())),
+    ];
     print(&format!("gateway    {}", gateway_line(beacon.pid, &status)))?;
     for (name, url) in urls {
         if let Some(url) = url {
@@ -32,7 +36,21 @@ pub async fn run(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
     }
     let (live, running) = (&status["sessions_live"], &status["turns_running"]);
     print(&format!("sessions   {live} live, {running} turns running"))?;
-    print(&format!("turns      {}", turns_line(&status["journal"])))
+    print(&format!("turns      {}", turns_line(&status["journal"])))?;
+    let now_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+    outbox_lines(&status["outbox"], now_ms).iter().try_for_each(|line| print(&format!("outbox     {line}")))
+}
+
+/// One line for each channel that had something to deliver.
+fn outbox_lines(outbox: &Value, now_ms: u64) -> Vec<String> {
+    let channels = outbox.as_array().into_iter().flatten();
+    let line = |channel: &Value| {
+        let name = channel["channel"].as_str().unwrap_or("?");
+        let oldest = channel["oldest_ms"].as_u64().map(|oldest| now_ms.saturating_sub(oldest) / 1000);
+        let age = oldest.map_or_else(String::new, |seconds| format!(", the oldest for {seconds} s"));
+        format!("{name}: {} waiting{age}", channel["messages"].as_u64().unwrap_or(0))
+    };
+    channels.map(line).collect()
 }
 
 fn gateway_line(pid: u32, status: &Value) -> String {
@@ -70,6 +88,11 @@ mod tests {
         assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 61s, not ready: journal");
         let status = json!({"phase": "serving", "version": "1", "uptime_ms": 0, "degraded": ["memory_high"]});
         assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 0ns, degraded: memory_high");
+        let outbox = json!([
+            {"channel": "webhook", "messages": 3, "oldest_ms": 1000},
+            {"channel": "own", "messages": 0, "oldest_ms": null},
+        ]);
+        assert_eq!(outbox_lines(&outbox, 6500), ["webhook: 3 waiting, the oldest for 5 s", "own: 0 waiting"]);
         let journal = json!({"accepted": 5, "done": 3, "open": 1, "cancelled": 1, "dead": 0, "writable": false});
         let expected = "5 accepted: 3 done, 1 open, 1 cancelled, 0 dead letters; the journal cannot be written";
         assert_eq!(turns_line(&journal), expected);

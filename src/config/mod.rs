@@ -34,7 +34,7 @@ pub use locations::Paths;
 pub use providers::{ProviderChoice, ProviderError, ProviderSettings, choose_provider};
 pub use schema::{
     Admin, AgentDefaults, Agents, Api, Channels, Config, Durability, Exec, Gateway, Journal, Provider, Runtime,
-    Sandbox, Supervision, Tools, WebSocket,
+    Sandbox, Supervision, Tools, WebSocket, Webhook,
 };
 pub use secret::Secret;
 

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use channel::webhook::SigningSecret;
+
 use super::check::Place;
 use super::error::Warning;
 use super::key::camel;
@@ -69,6 +71,22 @@ pub fn broken(config: &Config) -> Vec<Broken> {
         &["channels", "websocket", "token_issue_path"],
         "must start with / and differ from channels.websocket.path",
     );
+    let webhook = &config.channels.webhook;
+    rule(
+        !webhook.enabled || is_loopback(&webhook.host) || webhook.token.is_some(),
+        &["channels", "webhook", "host"],
+        "can be reached from other machines, which needs a token: set channels.webhook.token, or the host 127.0.0.1",
+    );
+    rule(
+        !webhook.enabled || webhook.url.as_deref().is_some_and(is_http),
+        &["channels", "webhook", "url"],
+        "must be the http:// or https:// address that replies are sent to",
+    );
+    rule(
+        webhook.secret.as_ref().is_none_or(|secret| SigningSecret::new(secret.expose()).is_ok()),
+        &["channels", "webhook", "secret"],
+        "must go on in base64 after whsec_",
+    );
     rule(
         jiff::tz::TimeZone::get(&config.agents.defaults.timezone).is_ok(),
         &["agents", "defaults", "timezone"],
@@ -119,7 +137,22 @@ pub fn doubtful(config: &Config) -> Vec<Warning> {
         "channels.websocket.allowFrom",
         "is empty, so nobody can connect",
     );
+    let webhook = &config.channels.webhook;
+    doubt(
+        webhook.enabled && webhook.allow_from.is_empty(),
+        "channels.webhook.allowFrom",
+        "is empty, so nobody can write",
+    );
+    doubt(
+        webhook.enabled && webhook.secret.is_none(),
+        "channels.webhook.secret",
+        "is not set, so a receiver cannot tell whether a reply comes from here",
+    );
     found
+}
+
+fn is_http(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
 /// Whether only this machine reaches the address. A name other than `localhost` may be anything.
@@ -137,6 +170,10 @@ fn same_port(config: &Config) -> Option<Broken> {
     ];
     if socket.enabled {
         doors.push((["channels", "websocket", "port"].as_slice(), "channels.websocket.port", socket.port));
+    }
+    let webhook = &config.channels.webhook;
+    if webhook.enabled {
+        doors.push((["channels", "webhook", "port"].as_slice(), "channels.webhook.port", webhook.port));
     }
     let pairs = doors.iter().enumerate().flat_map(|(at, one)| doors.iter().skip(at + 1).map(move |two| (one, two)));
     pairs

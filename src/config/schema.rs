@@ -141,6 +141,8 @@ section! {
     Channels {
         /// The WebSocket server.
         websocket: WebSocket = WebSocket::default(), Kind::Section(WebSocket::SECTION);
+        /// Messages by HTTP, with replies sent to an address.
+        webhook: Webhook = Webhook::default(), Kind::Section(Webhook::SECTION);
     }
     unused [
         "send_progress" "send_tool_hints" "show_reasoning" "extract_document_text" "send_max_retries"
@@ -184,6 +186,31 @@ section! {
         ping_timeout_s: f64 = 20.0, Kind::Number(5.0, 300.0);
     }
     unused ["unix_socket_path" "public_ws_url" "trusted_proxy_auth" "ssl_certfile" "ssl_keyfile"]
+}
+
+section! {
+    /// `channels.webhook`.
+    Webhook {
+        /// Whether messages are taken and replies sent.
+        enabled: bool = false, Kind::Flag;
+        /// Address that replies are sent to, `http://` or `https://`.
+        url: Option<String> = None, Kind::OptionalText;
+        /// Signs what is sent: `whsec_` and base64, or any other text as it is.
+        secret: Option<Secret> = None, Kind::Secret;
+        /// Address to listen on. Other than loopback needs `token`.
+        host: String = "127.0.0.1".into(), Kind::Text;
+        /// Port to listen on.
+        port: u16 = 8766, PORT;
+        /// Bearer token that senders present.
+        token: Option<Secret> = None, Kind::Secret;
+        /// Senders that may write; `*` is everyone.
+        allow_from: Vec<String> = vec!["*".into()], Kind::TextList;
+        /// Longest message that is sent, in characters; longer replies are split.
+        max_message_chars: usize = 4000, Kind::Whole(100, 10_000_000);
+        /// Seconds that one attempt to send may take.
+        timeout: f64 = 30.0, Kind::Number(0.1, 600.0);
+    }
+    unused []
 }
 
 section! {

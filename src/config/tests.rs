@@ -134,6 +134,23 @@ const WRONG: &[(&str, &str)] = &[
         "set channels.websocket.tokenIssueSecret too",
     ),
     ("{\"channels\": {\"websocket\": {\"path\": \"ws\"}}}", "channels.websocket.path must start with /"),
+    (
+        "{\"channels\": {\"webhook\": {\"enabled\": true}}}",
+        "channels.webhook.url must be the http:// or https:// address that replies are sent to",
+    ),
+    (
+        "{\"channels\": {\"webhook\": {\"enabled\": true, \"url\": \"ftp://h/x\"}}}",
+        "channels.webhook.url must be the http:// or https://",
+    ),
+    (
+        "{\"channels\": {\"webhook\": {\"enabled\": true, \"url\": \"http://h\", \"host\": \"0.0.0.0\"}}}",
+        "set channels.webhook.token, or the host 127.0.0.1",
+    ),
+    ("{\"channels\": {\"webhook\": {\"secret\": \"whsec_*\"}}}", "channels.webhook.secret must go on in base64"),
+    (
+        "{\"channels\": {\"webhook\": {\"enabled\": true, \"url\": \"http://h\", \"port\": 8900}}}",
+        "channels.webhook.port is the same as api.port",
+    ),
     ("{\"api\": {\"port\": 8765}}", "channels.websocket.port is the same as api.port"),
     (
         "{\"journal\": {\"maxBytes\": 268435456, \"segmentBytes\": 1073741824}}",

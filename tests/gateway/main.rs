@@ -14,6 +14,7 @@ mod model_over_http;
 mod operations;
 mod poison;
 mod power_cut;
+mod push;
 mod simulation;
 mod stories;
 mod supervision;

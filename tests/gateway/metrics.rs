@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::receiver::Receiver;
 
 use crate::support::{Gateway, PATIENCE, Place};
 
@@ -33,7 +34,8 @@ const KINDS: Says = Says::One(&[
     "turn",
     "delivery",
 ]);
-const DOORS: Says = Says::One(&["ws", "api", "admin"]);
+const DOORS: Says = Says::One(&["ws", "api", "webhook", "admin"]);
+const CHANNELS: Says = Says::One(&["webhook"]);
 const PROVIDERS: Says = Says::One(&["offline"]);
 const TOOLS: Says = Says::One(&["exec", "list_dir", "read_file", "write_file", "unknown"]);
 
@@ -46,6 +48,11 @@ const FAMILIES: &[Row] = &[
     ("greenroom_cache_bytes", "gauge", &[("cache", Says::One(&["context", "hub"]))]),
     ("greenroom_connections", "gauge", &[("door", DOORS)]),
     ("greenroom_dead_letters", "counter", &[("kind", Says::One(&["turn", "delivery"]))]),
+    (
+        "greenroom_delivery_attempts",
+        "counter",
+        &[("channel", CHANNELS), ("result", Says::One(&["delivered", "refused", "failed"]))],
+    ),
     ("greenroom_events", "counter", &[("kind", KINDS), ("event", Says::Word)]),
     ("greenroom_frame_bytes", "gauge", &[]),
     ("greenroom_handler_seconds", "histogram", &[("kind", KINDS)]),
@@ -63,6 +70,8 @@ const FAMILIES: &[Row] = &[
     ("greenroom_log_queue_events", "gauge", &[]),
     ("greenroom_mailbox_messages", "gauge", &[("kind", KINDS)]),
     ("greenroom_memory_pressure", "gauge", &[]),
+    ("greenroom_outbox_messages", "gauge", &[("channel", CHANNELS)]),
+    ("greenroom_outbox_oldest_seconds", "gauge", &[("channel", CHANNELS)]),
     ("greenroom_pool_jobs", "gauge", &[("state", Says::One(&["waiting", "running"]))]),
     ("greenroom_pool_refused", "counter", &[]),
     ("greenroom_pool_wait_seconds", "histogram", &[]),
@@ -168,7 +177,7 @@ fn check_family(name: &str, family: &Family, (_, kind, labels): Row) {
     }
 }
 
-/// Something of everything: both doors, tools that exist and one that does not, a refusal.
+/// Something of everything: all doors, tools that exist and one that does not, a refusal.
 async fn use_it(gateway: &Gateway) {
     let mut socket = gateway.websocket("").await;
     socket.until("ready").await;
@@ -179,11 +188,16 @@ async fn use_it(gateway: &Gateway) {
         assert_eq!(gateway.chat(body, None).await.0, 200);
     }
     assert_eq!(gateway.get("/admin/v1/status").await.0, 401);
+    let pushed = json!({"chat_id": "secretchat", "message_id": "m1", "text": "secretword"});
+    let url = gateway.beacon().webhook_url.unwrap();
+    let reply = provider::http_client().unwrap().post(url).json(&pushed).send().await.unwrap();
+    assert_eq!(reply.status(), 202);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_metric_has_its_type_and_labels_from_closed_sets() {
-    let place = Place::new(json!({}));
+    let receiver = Receiver::start();
+    let place = Place::new(json!({"channels": {"webhook": {"enabled": true, "port": 0, "url": receiver.url()}}}));
     let gateway = place.start().await;
     use_it(&gateway).await;
     let names: BTreeSet<&str> = FAMILIES.iter().map(|(name, ..)| *name).collect();

@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::hub::Hub;
 use crate::hub::outlet::Outflow;
 use crate::open::OpenDoors;
+use crate::outbox::Board;
 use crate::outcome::{Refusal, Verdict};
 
 /// Bytes of a body above which the journal could not hold its record.
@@ -91,7 +92,7 @@ struct Shared {
     parts: DoorsParts,
     /// Bytes of requests and frames that may be under way in the whole process.
     frame_bytes: Arc<Semaphore>,
-    refusals: [Refusals; 3],
+    refusals: [Refusals; 4],
     open: OpenDoors,
     rejections: AtomicU64,
 }
@@ -114,6 +115,8 @@ pub struct DoorsParts {
     pub kernel: Kernel,
     /// Where the process stands.
     pub phase: Arc<Phase>,
+    /// What waits to be delivered.
+    pub outbox: Arc<Board>,
     /// `runtime.frameBytesInFlight`.
     pub frame_bytes_in_flight: usize,
     /// Brings the gauges of the other parts up to date, before they are printed.
@@ -133,6 +136,7 @@ pub(crate) enum Door {
     WebSocket,
     Api,
     Admin,
+    Webhook,
 }
 
 impl Door {
@@ -141,6 +145,7 @@ impl Door {
             Self::WebSocket => "ws",
             Self::Api => "api",
             Self::Admin => "admin",
+            Self::Webhook => "webhook",
         }
     }
 
@@ -149,6 +154,7 @@ impl Door {
             Self::WebSocket => "/channels/websocket",
             Self::Api => "/channels/api",
             Self::Admin => "/channels/gateway",
+            Self::Webhook => "/channels/webhook",
         }
     }
 }
@@ -198,6 +204,7 @@ impl Doors {
             Door::WebSocket => "connections_ws",
             Door::Api => "connections_api",
             Door::Admin => "connections_admin",
+            Door::Webhook => "connections_webhook",
         };
         work.limit.get_or_create(&ByBound { bound }).set(gauge(max));
         work.connections.get_or_create_owned(&ByDoor { door: door.word() })
@@ -283,6 +290,7 @@ impl Doors {
             Door::WebSocket => 0,
             Door::Api => 1,
             Door::Admin => 2,
+            Door::Webhook => 3,
         };
         let Some(refusals) = self.0.refusals.get(index) else { return };
         let last = refusals.last_ms.load(Ordering::Relaxed);

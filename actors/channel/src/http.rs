@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::Response;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Response};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -166,12 +167,19 @@ async fn connection(
     }
 }
 
+/// Whether a request says that it is JSON. Other kinds are what a browser sends anywhere without asking first.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/json")
+}
+
 /// A JSON answer.
 pub(crate) fn json(status: u16, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = axum::http::StatusCode::from_u16(status).expect("a literal status");
     let kind = axum::http::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 
@@ -182,6 +190,8 @@ pub(crate) fn retry_after_seconds(ms: u64) -> axum::http::HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]
@@ -191,5 +201,22 @@ mod tests {
         assert!(head.lines().any(|line| line == format!("content-length: {}", body.len())), "{}", body.len());
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(body["error"]["code"], "busy");
+    }
+
+    #[test]
+    fn only_json_is_json() {
+        for (kind, ok) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("text/plain", false),
+            ("text/plain; application/json", false),
+            ("application/jsonp", false),
+            ("multipart/form-data; boundary=x", false),
+            ("", false),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+            assert_eq!(is_json(&headers), ok, "{kind}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
     }
 }

@@ -26,8 +26,18 @@ impl Json {
         Self(bytes)
     }
 
+    /// An object whose fields all follow.
+    pub(crate) fn begin() -> Self {
+        let mut bytes = Vec::with_capacity(192);
+        bytes.push(b'{');
+        Self(bytes)
+    }
+
     fn name(&mut self, name: &'static str) {
-        self.0.extend_from_slice(b",\"");
+        if self.0.len() > 1 {
+            self.0.push(b',');
+        }
+        self.0.push(b'"');
         self.0.extend_from_slice(name.as_bytes());
         self.0.extend_from_slice(b"\":");
     }

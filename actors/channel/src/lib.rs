@@ -1,4 +1,4 @@
-//! Doors to the outside: WebSocket, OpenAI-compatible API, health, metrics and administration.
+//! Doors to the outside: WebSocket, OpenAI-compatible API, webhooks, health, metrics and administration; and delivery.
 //!
 //! A door turns what a client sent into a message for the journal, waits until that is durable, and shows the client
 //! what becomes of it. It registers at the [`Hub`] before it hands the message over, so it sees the turn from its first
@@ -13,6 +13,8 @@
 //! | [`doors`] | what all doors share: journal, sessions, hub, ports |
 //! | [`websocket`] | nanobot's WebSocket protocol |
 //! | [`openai_api`] | `/v1/chat/completions` and `/v1/models` |
+//! | [`webhook`] | messages by HTTP, with replies sent to an address |
+//! | [`outbox`] | delivers what turns say to chats that wait for no connection |
 //! | [`gateway`] | `/health`, `/ready`, `/metrics` and `/admin/v1/` |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -26,7 +28,9 @@ pub mod hub;
 mod json;
 mod open;
 pub mod openai_api;
+pub mod outbox;
 mod outcome;
+pub mod webhook;
 pub mod websocket;
 
 pub use auth::Secret;

@@ -72,6 +72,20 @@ impl Verdict {
 }
 
 impl Refusal {
+    /// The HTTP status that clients are given.
+    pub(crate) fn status(self) -> u16 {
+        match self {
+            Self::Conflict => 422,
+            Self::SessionFull { .. } => 429,
+            Self::ProcessFull { .. }
+            | Self::MemoryFull { .. }
+            | Self::Disk { .. }
+            | Self::Transcript { .. }
+            | Self::Quarantined { .. }
+            | Self::Draining => 503,
+        }
+    }
+
     /// The word that clients are given.
     pub(crate) fn word(self) -> &'static str {
         match self {

@@ -1,6 +1,10 @@
 //! The one place where text is cut. Limits are clamped, cuts fall between characters, nothing here panics.
 
+mod split;
+
 use std::borrow::Cow;
+
+pub use split::{TextLimit, TextUnit, split};
 
 /// The first `chars_max` characters of `text`.
 pub fn first_chars(text: &str, chars_max: usize) -> &str {

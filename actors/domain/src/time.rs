@@ -1,6 +1,9 @@
 //! Wall-clock times as text, and the rule that a session's times never run backwards.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
 
 /// Latest time that is written: the end of the year 9999.
 pub const EPOCH_MS_MAX: u64 = 253_402_300_799_999;
@@ -35,6 +38,17 @@ pub fn push_iso_ms(out: &mut String, epoch_ms: u64) {
 pub fn parse_iso_ms(text: &str) -> Option<u64> {
     let at: Timestamp = text.parse().ok()?;
     Some(u64::try_from(at.as_millisecond()).unwrap_or(0))
+}
+
+/// Reads a `Retry-After` header: seconds, or a date. `now_ms` is since 1970.
+pub fn retry_after(value: &str, now_ms: u64) -> Option<Duration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = DateTimeParser::new().parse_timestamp(value).ok()?;
+    let wait = i128::from(date.as_millisecond()) - i128::from(now_ms);
+    Some(Duration::from_millis(u64::try_from(wait).unwrap_or(0)))
 }
 
 /// The time to write now, given the last one that was written: a clock that was set back does not show.
@@ -77,6 +91,25 @@ mod tests {
         assert_eq!(parse_iso_ms("1950-01-01T00:00:00Z"), Some(0));
         assert_eq!(parse_iso_ms("yesterday"), None);
         assert_eq!((later(5, 3), later(3, 5)), (5, 5));
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now_ms = 784_111_777_000;
+        for (value, wait_ms) in [
+            ("7", Some(7_000)),
+            (" 0.5 ", Some(500)),
+            ("0", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(0)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30_000)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("-3", None),
+            ("NaN", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(retry_after(value, now_ms), wait_ms.map(Duration::from_millis), "{value}");
+        }
     }
 
     proptest! {

@@ -288,7 +288,7 @@ impl Engine {
         for open in state.open.iter().filter(|open| open.at < cutoff) {
             match &open.body {
                 OpenBody::Inline(message) => inline.push(message.clone()),
-                OpenBody::InLog(_) => {
+                OpenBody::InLog { .. } => {
                     *bytes += u64::from(open.bytes);
                     wanted.push((open.at, Wanted::Turn(key.clone(), open.turn)));
                 }

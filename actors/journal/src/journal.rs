@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey};
 use protocol::journal::{
-    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, Enqueued, Journal, JournalError, JournalStatus, LetterDetail,
-    Loaded, LogPosition, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Unfinished, ViewWritten,
+    Accepted, AskRows, Commit, CommitOutcome, DeadLetter, Enqueue, Enqueued, Journal, JournalError, JournalStatus,
+    LetterDetail, Loaded, LogPosition, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Unfinished,
+    ViewWritten,
 };
 use protocol::metrics::Metrics;
 use protocol::supervision::SupervisionLog;
@@ -162,12 +163,8 @@ impl Journal for LogJournal {
         self.ask(|reply| Call::Outgoing(Outgoing::Redeliver(id, reply)))
     }
 
-    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>> {
-        self.ask(|reply| Call::Outgoing(Outgoing::Rows(reply)))
-    }
-
-    fn row(&self, id: DeliveryId) -> oneshot::Receiver<Option<OutRow>> {
-        self.ask(|reply| Call::Outgoing(Outgoing::Row(id, reply)))
+    fn outbox(&self, ask: AskRows) -> oneshot::Receiver<Rows> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Rows(ask, reply)))
     }
 
     fn sending(&self, id: DeliveryId) -> oneshot::Receiver<()> {

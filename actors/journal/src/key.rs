@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use domain::ids::{Attempt, Epoch, MessageId, Seq, SessionId, SessionKey, ToolCallId, TurnId};
 use protocol::journal::{Accepted, CutTurn, INLINE_BODY_BYTES_MAX, InboxItem, LeftBy, LogPosition, Started, ViewMark};
+use protocol::turn::{PushRoute, Route};
 
 use crate::ids::{Known, RecentSet};
 use crate::record::{EndedId, Floors, KeyRecord};
@@ -37,7 +38,12 @@ pub enum OpenBody {
     /// All of it.
     Inline(Arc<Accepted>),
     /// It is read from the log when its turn starts; a dead letter needs its id.
-    InLog(MessageId),
+    InLog {
+        /// The sender's id.
+        message_id: MessageId,
+        /// Where its reply is pushed.
+        push: Option<Arc<PushRoute>>,
+    },
 }
 
 impl OpenTurn {
@@ -55,25 +61,29 @@ impl OpenTurn {
             body: if message.body.len() <= INLINE_BODY_BYTES_MAX {
                 OpenBody::Inline(message)
             } else {
-                OpenBody::InLog(message.message_id.clone())
+                let push = match &message.route {
+                    Route::Push(route) => Some(Arc::new(route.clone())),
+                    Route::Live | Route::Reply => None,
+                };
+                OpenBody::InLog { message_id: message.message_id.clone(), push }
             },
         }
     }
 
     /// As sessions get it.
     pub fn item(&self) -> InboxItem {
-        let inline = match &self.body {
-            OpenBody::Inline(message) => Some(message.clone()),
-            OpenBody::InLog(_) => None,
+        let (inline, push) = match &self.body {
+            OpenBody::Inline(message) => (Some(message.clone()), None),
+            OpenBody::InLog { push, .. } => (None, push.clone()),
         };
-        InboxItem { turn: self.turn, seq: self.seq, at: self.handed, inline }
+        InboxItem { turn: self.turn, seq: self.seq, at: self.handed, inline, push }
     }
 
     /// The sender's id.
     pub fn message_id(&self) -> &MessageId {
         match &self.body {
             OpenBody::Inline(message) => &message.message_id,
-            OpenBody::InLog(id) => id,
+            OpenBody::InLog { message_id, .. } => message_id,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::ids::{DeliveryId, LetterId};
-use protocol::journal::{JournalError, LetterContent, LetterDetail, Out, OutRow};
+use protocol::journal::{AskRows, JournalError, LetterContent, LetterDetail, Out, OutRow, Rows};
 use protocol::turn::PushRoute;
 use tokio::sync::oneshot::Sender;
 
@@ -31,9 +31,7 @@ pub enum Step {
 /// A call about what leaves.
 pub enum Outgoing {
     /// See [`protocol::journal::Journal::outbox`].
-    Rows(Sender<Vec<OutRow>>),
-    /// See [`protocol::journal::Journal::row`].
-    Row(DeliveryId, Sender<Option<OutRow>>),
+    Rows(AskRows, Sender<Rows>),
     /// See [`protocol::journal::Journal::sending`] and those after it.
     Step(DeliveryId, Step, Sender<()>),
     /// See [`protocol::journal::Journal::letter`].
@@ -49,8 +47,7 @@ pub enum Outgoing {
 impl Engine {
     pub(crate) fn outgoing(&mut self, call: Outgoing) {
         match call {
-            Outgoing::Rows(reply) => self.replies.push(Reply::Rows(reply)),
-            Outgoing::Row(id, reply) => self.replies.push(Reply::Row(id, reply)),
+            Outgoing::Rows(ask, reply) => self.replies.push(Reply::Rows(ask, reply)),
             Outgoing::Step(id, step, reply) => self.step(id, step, reply),
             Outgoing::Letter(id, reply) => self.replies.push(Reply::Letter(id, reply)),
             Outgoing::Drop(id, reply) => self.drop_letter(id, reply),
@@ -124,27 +121,18 @@ impl Engine {
     }
 
     /// Answers, now that everything before is durable. Texts are read from the log, elsewhere.
-    pub(crate) fn answer_rows(&self, reply: Sender<Vec<OutRow>>) {
-        let rows: Vec<_> = self.state.outbox.iter().map(|row| (self.source(row.at), row.clone())).collect();
+    pub(crate) fn answer_rows(&self, ask: &AskRows, reply: Sender<Rows>) {
+        let (wanted, left) = self.state.outbox.oldest(ask);
+        let wanted: Vec<_> = wanted.into_iter().map(|row| (self.source(row.at), row.clone())).collect();
         self.around.ports.offload.run(Box::new(move || {
-            let read = rows.into_iter().filter_map(|(source, row)| match there(source).and_then(|source| source.row(row.id)) {
+            let read = wanted.into_iter().filter_map(|(source, row)| match there(source).and_then(|source| source.row(row.id)) {
                 Ok(read) => Some(row.refresh(read)),
                 Err(error) => {
                     tracing::error!(%error, delivery = %row.id, "a row of the outbox cannot be read; it stays in the log");
                     None
                 }
             });
-            drop(reply.send(read.collect()));
-        }));
-    }
-
-    pub(crate) fn answer_row(&self, id: DeliveryId, reply: Sender<Option<OutRow>>) {
-        let Some((_, row)) = self.state.outbox.get(id) else { return drop(reply.send(None)) };
-        let (source, row) = (self.source(row.at), row.clone());
-        self.around.ports.offload.run(Box::new(move || match there(source).and_then(|source| source.row(id)) {
-            Ok(read) => drop(reply.send(Some(row.refresh(read)))),
-            // The closed channel says that it is not known.
-            Err(error) => tracing::error!(%error, delivery = %id, "a row of the outbox cannot be read"),
+            drop(reply.send(Rows { rows: read.collect(), left }));
         }));
     }
 

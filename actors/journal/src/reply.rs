@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use domain::ids::{DeliveryId, LetterId, TurnId};
+use domain::ids::{LetterId, TurnId};
 use protocol::journal::{
-    Accepted, CommitOutcome, DeadLetter, Enqueued, JournalError, LetterDetail, Loaded, LogPosition, OutRow, Queued,
-    Unfinished,
+    Accepted, AskRows, CommitOutcome, DeadLetter, Enqueued, JournalError, LetterDetail, Loaded, LogPosition, OutRow,
+    Queued, Rows, Unfinished,
 };
 use protocol::trace::{Span, Step};
 use tokio::sync::oneshot::Sender;
@@ -34,10 +34,8 @@ pub enum Reply {
     Unfinished(Vec<Unfinished>, Sender<Vec<Unfinished>>),
     /// Dead letters.
     Letters(Vec<DeadLetter>, Sender<Vec<DeadLetter>>),
-    /// The open rows; their texts are read from the log.
-    Rows(Sender<Vec<OutRow>>),
-    /// One of them.
-    Row(DeliveryId, Sender<Option<OutRow>>),
+    /// Open rows; their texts are read from the log.
+    Rows(AskRows, Sender<Rows>),
     /// A dead letter; its content is read from the log.
     Letter(LetterId, Sender<Option<LetterDetail>>),
     /// The row of a dead letter is read, to be opened again.
@@ -66,8 +64,7 @@ impl Reply {
             | Self::Unit(_)
             | Self::Unfinished(..)
             | Self::Letters(..)
-            | Self::Rows(_)
-            | Self::Row(..)
+            | Self::Rows(..)
             | Self::Letter(..)
             | Self::Redeliver(..)
             | Self::Reopened(..)
@@ -121,8 +118,7 @@ impl Engine {
             Reply::Unit(reply) => reply.send(()).unwrap_or_default(),
             Reply::Unfinished(found, reply) => drop(reply.send(found)),
             Reply::Letters(letters, reply) => drop(reply.send(letters)),
-            Reply::Rows(reply) => self.answer_rows(reply),
-            Reply::Row(id, reply) => self.answer_row(id, reply),
+            Reply::Rows(ask, reply) => self.answer_rows(&ask, reply),
             Reply::Letter(id, reply) => self.answer_letter(id, reply),
             Reply::Redeliver(id, reply) => self.answer_redeliver(id, reply),
             Reply::Reopened(row, reply) => drop(reply.send(row)),

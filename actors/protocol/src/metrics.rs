@@ -42,14 +42,14 @@ pub struct ByState {
 /// `door`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByDoor {
-    /// `ws`, `api`, `admin`.
+    /// `ws`, `api`, `webhook`, `admin`.
     pub door: &'static str,
 }
 
 /// `door`, `reason`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByDoorReason {
-    /// `ws`, `api`, `admin`.
+    /// `ws`, `api`, `webhook`, `admin`.
     pub door: &'static str,
     /// Refusal word.
     pub reason: &'static str,
@@ -69,6 +69,22 @@ pub struct ByKindReason {
     pub kind: &'static str,
     /// Exit reason.
     pub reason: &'static str,
+}
+
+/// `channel`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByChannel {
+    /// Push channel, as in routes.
+    pub channel: String,
+}
+
+/// `channel`, `result`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByChannelResult {
+    /// Push channel, as in routes.
+    pub channel: String,
+    /// `delivered`, `refused`, `failed`.
+    pub result: &'static str,
 }
 
 /// `provider`, `result`.
@@ -127,6 +143,12 @@ pub struct Metrics {
     pub journal_writable: Gauge,
     /// Committed bytes that the transcript files do not yet have.
     pub view_lag_bytes: Gauge,
+    /// Messages that wait to be delivered or are being sent.
+    pub outbox_messages: Family<ByChannel, Gauge>,
+    /// Age of the oldest of them.
+    pub outbox_oldest_seconds: Family<ByChannel, FloatGauge>,
+    /// Attempts to deliver a message.
+    pub delivery_attempts: Family<ByChannelResult, Counter>,
     /// Model calls.
     pub provider_calls: Family<ByProviderResult, Counter>,
     /// Duration of model calls.
@@ -171,6 +193,9 @@ impl Default for Metrics {
             journal_bytes: Family::default(),
             journal_writable: Gauge::default(),
             view_lag_bytes: Gauge::default(),
+            outbox_messages: Family::default(),
+            outbox_oldest_seconds: Family::default(),
+            delivery_attempts: Family::default(),
             provider_calls: Family::default(),
             provider_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 20))),
             kernel: KernelMetrics::default(),
@@ -189,7 +214,9 @@ impl Default for Metrics {
         }
         drop(metrics.restarts.get_or_create(&ByKindReason { kind: "session", reason: "panicked" }));
         drop(metrics.stale_events.get_or_create(&ByKind { kind: "session" }));
-        drop(metrics.dead_letters.get_or_create(&ByKind { kind: "turn" }));
+        for kind in ["turn", "delivery"] {
+            drop(metrics.dead_letters.get_or_create(&ByKind { kind }));
+        }
         metrics
     }
 }
@@ -235,6 +262,9 @@ impl Metrics {
         to.register("journal_bytes", "Bytes in the log", self.journal_bytes.clone());
         to.register("journal_writable", "1 when the journal can write", self.journal_writable.clone());
         to.register("view_lag_bytes", "Committed bytes not yet in files", self.view_lag_bytes.clone());
+        to.register("outbox_messages", "Messages that wait to be delivered", self.outbox_messages.clone());
+        to.register("outbox_oldest_seconds", "Age of the oldest of them", self.outbox_oldest_seconds.clone());
+        to.register("delivery_attempts", "Attempts to deliver a message", self.delivery_attempts.clone());
         to.register("provider_calls", "Model calls", self.provider_calls.clone());
         to.register("provider_seconds", "Duration of model calls", self.provider_seconds.clone());
         to.register("providers_open", "Providers that are not asked for a while", self.providers_open.clone());

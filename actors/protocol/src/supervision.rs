@@ -10,7 +10,7 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use domain::ids::{Attempt, Epoch, MessageId, SessionKey, TurnId};
+use domain::ids::{Attempt, DeliveryId, Epoch, MessageId, SessionKey, TurnId};
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,8 @@ pub enum Kind {
     ToolCall,
     /// A door.
     Channel,
+    /// The deliverer of replies.
+    Outbox,
 }
 
 impl Kind {
@@ -70,6 +72,7 @@ impl Kind {
             Self::Tools => "tools",
             Self::ToolCall => "tool_call",
             Self::Channel => "channel",
+            Self::Outbox => "outbox",
         }
     }
 }
@@ -189,6 +192,10 @@ pub enum EventName {
     MemoryHigh,
     /// There is enough memory again.
     MemoryCalm,
+    /// A message is sent again though an earlier attempt may have been delivered; once per message and process.
+    DeliveryRepeated,
+    /// A message was refused for good, or could not be delivered for too long; kept as a dead letter.
+    Undeliverable,
     /// Recovery at boot is complete.
     Recovered,
     /// The journal cannot write; messages are refused.
@@ -236,6 +243,8 @@ impl EventName {
             Self::Refused => "refused",
             Self::TurnRecovered => "turn_recovered",
             Self::TurnStuck => "turn_stuck",
+            Self::DeliveryRepeated => "delivery_repeated",
+            Self::Undeliverable => "undeliverable",
             Self::Recovered => "recovered",
             Self::JournalReadOnly => "journal_read_only",
             Self::JournalWritable => "journal_writable",
@@ -282,6 +291,9 @@ pub struct Event {
     /// Turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
+    /// Message on its way out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliveryId>,
     /// Attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
@@ -331,6 +343,7 @@ impl Event {
             epoch: None,
             session: None,
             turn: None,
+            delivery: None,
             attempt: None,
             message_id: None,
             reason: None,

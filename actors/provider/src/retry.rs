@@ -17,7 +17,6 @@ use std::fmt;
 use std::time::Duration;
 
 use domain::text::ellipsis;
-use jiff::fmt::rfc2822::DateTimeParser;
 use protocol::provider::{Failure, FailureKind};
 
 /// How often a call is tried again.
@@ -187,17 +186,6 @@ fn says_too_long(message: &str) -> bool {
     CONTEXT_TEXTS.iter().any(|text| message.contains(text))
 }
 
-/// Reads a `Retry-After` header: seconds, or a date. `now_ms` is since 1970.
-pub fn retry_after(value: &str, now_ms: u64) -> Option<Duration> {
-    let value = value.trim();
-    if let Ok(seconds) = value.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let date = DateTimeParser::new().parse_timestamp(value).ok()?;
-    let wait = i128::from(date.as_millisecond()) - i128::from(now_ms);
-    Some(Duration::from_millis(u64::try_from(wait).unwrap_or(0)))
-}
-
 /// What a user may be told: who failed, how, and for the commoner cases what to do.
 pub fn failure(provider: &str, secret: Option<&str>, error: &CallError) -> Failure {
     let kind = classify(error).kind;
@@ -286,22 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_seconds_or_a_date() {
-        let now_ms = 784_111_777_000;
-        for (value, wait_ms) in [
-            ("7", Some(7_000)),
-            (" 0.5 ", Some(500)),
-            ("0", Some(0)),
-            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(0)),
-            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30_000)),
-            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
-            ("-3", None),
-            ("NaN", None),
-            ("soon", None),
-            ("", None),
-        ] {
-            assert_eq!(retry_after(value, now_ms), wait_ms.map(Duration::from_millis), "{value}");
-        }
+    fn a_wait_that_a_provider_asks_for_is_capped() {
         let hour = ErrorAnswer { status: 429, retry_after: Some(Duration::from_secs(3600)), ..ErrorAnswer::default() };
         assert_eq!(classify(&CallError::Answered(hour)).after, Some(WAIT_MAX));
     }

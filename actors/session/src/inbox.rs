@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn item(seq: u64) -> InboxItem {
-        InboxItem { turn: turn(seq), seq: Seq(seq), at: LogPosition(seq), inline: None }
+        InboxItem { turn: turn(seq), seq: Seq(seq), at: LogPosition(seq), inline: None, push: None }
     }
 
     fn turn(seq: u64) -> TurnId {

@@ -97,7 +97,7 @@ impl Ledger {
             lines,
             tools_started: batch.tools_started,
             ended: batch.ended,
-            out: Vec::new(),
+            out: batch.out,
             started: batch.started,
             interrupted: batch.interrupted,
             closes_session: batch.closes_session,

@@ -27,3 +27,4 @@ mod view;
 pub use actor::Session;
 pub use shared::{Neighbours, SessionConfig, Shared};
 pub use transcripts::{Summary, Transcripts};
+pub use turn::PushLimits;

@@ -20,7 +20,7 @@ use supervision::{Gone, tell};
 
 use crate::places::Places;
 use crate::system::SystemPrompt;
-use crate::turn::Rules;
+use crate::turn::{PushLimits, Rules};
 
 /// How sessions behave.
 #[derive(Debug, Clone)]
@@ -55,6 +55,8 @@ pub struct SessionConfig {
     pub stall: Duration,
     /// Turns that run at once in the whole process.
     pub running_max: usize,
+    /// The longest message of each push channel; longer replies are cut.
+    pub push_limits: PushLimits,
 }
 
 /// One per process.
@@ -129,6 +131,7 @@ impl Shared {
             tools: Arc::clone(&tools),
             provider: Arc::clone(&config.provider),
             model: Arc::clone(&config.model),
+            push_limits: config.push_limits.clone(),
         });
         let system = SystemPrompt::new(&config.workspace, tools);
         let places = Places::new(config.running_max, metrics.clone());

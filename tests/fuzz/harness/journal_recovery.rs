@@ -272,7 +272,7 @@ fn written_log() -> Arc<PowerCutDisk> {
         let Loaded { session, epoch, next_commit, .. } = journal.load(name.clone()).try_recv().unwrap().unwrap();
         let end = if n % 7 == 0 { TurnEnd::Dead { reason: "crashes".into() } } else { TurnEnd::Done };
         let id = DeliveryId { turn, n: 1 };
-        let out = Out { id, turn, route: push, text: "y".repeat(40).into() };
+        let out = Out { id, turn, route: push, text: "y".repeat(40).into(), parts: 1 };
         drop(journal.commit(Commit {
             key: name.clone(),
             session,

@@ -85,6 +85,7 @@ pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body
         "turns_running": doors.metrics.turns_running.get(),
         "turns_waiting": doors.metrics.turns_waiting.get(),
         "journal": doors.journal.status(),
+        "outbox": doors.outbox.waiting(),
     }))
 }
 

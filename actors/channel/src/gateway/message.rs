@@ -120,16 +120,7 @@ async fn duplicate(
 }
 
 fn refused(refusal: Refusal) -> Response<Body> {
-    let status = match refusal {
-        Refusal::Conflict => 422,
-        Refusal::SessionFull { .. } => 429,
-        Refusal::ProcessFull { .. }
-        | Refusal::MemoryFull { .. }
-        | Refusal::Disk { .. }
-        | Refusal::Transcript { .. }
-        | Refusal::Quarantined { .. }
-        | Refusal::Draining => 503,
-    };
+    let status = refusal.status();
     let mut body = json!({"error": {"code": refusal.word(), "message": refusal.detail()}});
     let mut response = match refusal.retry_after_ms() {
         None => return http::json(status, body.to_string()),

@@ -10,7 +10,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use axum::middleware::Next;
 use axum::routing::{get, post};
-use protocol::metrics::{ByState, Page};
+use protocol::metrics::{ByChannel, ByState, Page};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -126,6 +126,12 @@ impl Gateway {
         let now_ms = self.doors.ports.clock.wall_ms();
         let oldest_ms = status.oldest_open_ms.map_or(0, |oldest| now_ms.saturating_sub(oldest));
         metrics.inbox_oldest_seconds.set(Duration::from_millis(oldest_ms).as_secs_f64());
+        for waiting in self.doors.outbox.waiting() {
+            let labels = ByChannel { channel: waiting.channel.to_string() };
+            metrics.outbox_messages.get_or_create(&labels).set(gauge(waiting.messages));
+            let age_ms = waiting.oldest_ms.map_or(0, |oldest| now_ms.saturating_sub(oldest));
+            metrics.outbox_oldest_seconds.get_or_create(&labels).set(Duration::from_millis(age_ms).as_secs_f64());
+        }
         let live = i64::try_from(self.doors.sessions.live()).unwrap_or(i64::MAX);
         metrics.sessions.get_or_create(&ByState { state: "live" }).set(live);
         self.doors.show();

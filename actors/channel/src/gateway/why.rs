@@ -226,7 +226,7 @@ fn is_shared(event: &Event) -> bool {
     event.session.is_none()
         && match event.kind {
             Kind::Process | Kind::Log | Kind::Journal | Kind::Registry | Kind::Provider | Kind::Tools => true,
-            Kind::Session | Kind::ToolCall | Kind::Channel => false,
+            Kind::Session | Kind::ToolCall | Kind::Channel | Kind::Outbox => false,
         }
 }
 

@@ -89,18 +89,9 @@ impl From<Wrong> for ApiError {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
-        let status = match refusal {
-            Refusal::Conflict => 422,
-            Refusal::SessionFull { .. } => 429,
-            Refusal::ProcessFull { .. }
-            | Refusal::MemoryFull { .. }
-            | Refusal::Disk { .. }
-            | Refusal::Transcript { .. }
-            | Refusal::Quarantined { .. }
-            | Refusal::Draining => 503,
-        };
+        let status = refusal.status();
         let error = match refusal {
-            Refusal::Conflict => Self::request(422, "idempotency_key_conflict", refusal.detail()),
+            Refusal::Conflict => Self::request(status, "idempotency_key_conflict", refusal.detail()),
             Refusal::SessionFull { .. } => {
                 Self { kind: "rate_limit_error", ..Self::request(status, refusal.metric(), refusal.detail()) }
             }

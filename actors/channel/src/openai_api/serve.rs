@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Request, Response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
@@ -16,7 +15,7 @@ use super::response::{ApiError, models};
 use super::{ApiConfig, chat};
 use crate::auth::{bearer, host_is_local, origin_is_allowed};
 use crate::doors::{Door, Doors, PhaseWord};
-use crate::http::{self, Limits, json};
+use crate::http::{self, Limits, is_json, json};
 use crate::open::OpenDoor;
 use crate::outcome::Refusal;
 
@@ -85,13 +84,6 @@ fn forbidden(message: &'static str) -> ApiError {
     ApiError { kind: "permission_error", ..ApiError::request(403, "forbidden", message) }
 }
 
-/// Other kinds are what a browser sends anywhere without asking first.
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default();
-    kind.trim().eq_ignore_ascii_case("application/json")
-}
-
 async fn list_models(State(api): State<Arc<Api>>, headers: HeaderMap) -> Response<Body> {
     match api.authorize(&headers) {
         Ok(()) => json(200, models(&api.config.model, 0)),
@@ -115,29 +107,5 @@ async fn complete(State(api): State<Arc<Api>>, request: Request<Body>) -> Respon
     match chat::complete(&api.doors, &api.config, &parts.headers, body).await {
         Ok(response) => response,
         Err(error) => api.refuse(&error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn only_json_is_json() {
-        for (kind, ok) in [
-            ("application/json", true),
-            ("Application/JSON; charset=utf-8", true),
-            ("text/plain", false),
-            ("text/plain; application/json", false),
-            ("application/jsonp", false),
-            ("multipart/form-data; boundary=x", false),
-            ("", false),
-        ] {
-            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
-            assert_eq!(is_json(&headers), ok, "{kind}");
-        }
-        assert!(!is_json(&HeaderMap::new()));
     }
 }

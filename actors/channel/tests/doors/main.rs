@@ -5,5 +5,6 @@
 mod api;
 mod client;
 mod gateway;
+mod webhook;
 mod websocket;
 mod world;

@@ -11,8 +11,8 @@ use domain::body::TurnBody;
 use domain::chat::{Usage, plain_text};
 use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionKey, Source, TurnId};
 use protocol::journal::{
-    Accepted, AcceptedState, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
-    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, OutRow, Quarantine, Unfinished, ViewWritten,
+    Accepted, AcceptedState, AskRows, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
+    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, OutRow, Quarantine, Rows, Unfinished, ViewWritten,
 };
 use protocol::metrics::Metrics;
 use protocol::registry::{Sessions, Unreachable};
@@ -88,6 +88,7 @@ impl World {
             metrics,
             log: log.clone(),
             phase: phase.clone(),
+            outbox: Arc::default(),
             frame_bytes_in_flight: 64 << 20,
             show: Arc::new(|| ()),
         });
@@ -246,10 +247,7 @@ impl Journal for Backend {
     fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
         unreachable!("doors deliver nothing")
     }
-    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>> {
-        unreachable!("doors deliver nothing")
-    }
-    fn row(&self, _: DeliveryId) -> oneshot::Receiver<Option<OutRow>> {
+    fn outbox(&self, _: AskRows) -> oneshot::Receiver<Rows> {
         unreachable!("doors deliver nothing")
     }
     fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {

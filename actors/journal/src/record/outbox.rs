@@ -21,12 +21,13 @@ pub(super) fn delivery(from: &mut Reader<'_>) -> Result<DeliveryId, Malformed> {
 pub(super) fn put_out(to: &mut Vec<u8>, out: &Out) {
     put_delivery(to, out.id);
     put_push_route(to, &out.route);
+    put_int(to, u64::from(out.parts));
     put_text(to, &out.text);
 }
 
 pub(super) fn out(from: &mut Reader<'_>) -> Result<Out, Malformed> {
     let id = delivery(from)?;
-    Ok(Out { id, turn: id.turn, route: push_route(from)?, text: from.shared()? })
+    Ok(Out { id, turn: id.turn, route: push_route(from)?, parts: from.small()?, text: from.shared()? })
 }
 
 pub(super) fn put_row(to: &mut Vec<u8>, row: &OutRow) {

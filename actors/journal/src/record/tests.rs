@@ -83,7 +83,13 @@ fn delivery_id() -> impl Strategy<Value = DeliveryId> {
 }
 
 fn out() -> impl Strategy<Value = Out> {
-    (delivery_id(), push_route(), text(60)).prop_map(|(id, route, text)| Out { id, turn: id.turn, route, text })
+    (delivery_id(), push_route(), any::<u32>(), text(60)).prop_map(|(id, route, parts, text)| Out {
+        id,
+        turn: id.turn,
+        route,
+        parts,
+        text,
+    })
 }
 
 fn out_row() -> impl Strategy<Value = OutRow> {
@@ -393,6 +399,6 @@ fn an_older_program_refuses_what_it_does_not_know() {
     assert!(!known.contains(&Record::Carried { key, message: message.clone() }.kind()));
     let Record::Commit { mut commit, at_ms, endings } = of_the_first_version(2) else { panic!("it is one") };
     let id = DeliveryId { turn: message.turn, n: 1 };
-    commit.out = vec![Out { id, turn: id.turn, route: push, text: "hello".into() }];
+    commit.out = vec![Out { id, turn: id.turn, route: push, parts: 3, text: "hello".into() }];
     assert!(!known.contains(&Record::Commit { commit, at_ms, endings }.kind()));
 }

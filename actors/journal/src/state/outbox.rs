@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use domain::ids::{DeliveryId, SessionKey};
-use protocol::journal::{LogPosition, OutRow};
+use protocol::journal::{AskRows, LogPosition, OutRow};
 
 use crate::record::RowPlace;
 
@@ -90,6 +90,22 @@ impl Outbox {
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.rows.values()
+    }
+
+    /// Those that are asked for, in order, and how many more there are.
+    pub fn oldest(&self, ask: &AskRows) -> (Vec<&Row>, u64) {
+        let mut of_channel = self.iter().filter(|row| row.channel == ask.channel);
+        let (mut rows, mut bytes) = (Vec::new(), 0_usize);
+        let fits =
+            |rows: &[&Row], bytes: usize| rows.len() < ask.rows_max && (rows.is_empty() || bytes <= ask.bytes_max);
+        for row in of_channel.by_ref() {
+            bytes = bytes.saturating_add(usize::try_from(row.bytes).unwrap_or(usize::MAX));
+            if !fits(&rows, bytes) {
+                return (rows, 1 + of_channel.count() as u64);
+            }
+            rows.push(row);
+        }
+        (rows, 0)
     }
 
     /// How many.

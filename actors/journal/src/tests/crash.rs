@@ -145,7 +145,8 @@ impl Script {
         let mut next = commit(name, live.session, live.epoch, live.next);
         next.lines.clone_from(&step.lines);
         next.ended = step.ended.map(|turn| (turn, TurnEnd::Done)).into_iter().collect();
-        let row = |id: &DeliveryId| Out { id: *id, turn: id.turn, route: push(name.as_str()), text: "said".into() };
+        let row =
+            |id: &DeliveryId| Out { id: *id, turn: id.turn, route: push(name.as_str()), parts: 1, text: "said".into() };
         next.out = step.rows.iter().map(row).collect();
         live.unwritten.push((live.next, step.lines.clone()));
         live.next += 1;

@@ -37,9 +37,9 @@ impl QueuedSink for Sink {
 }
 
 #[derive(Default)]
-pub struct Rows(pub Mutex<Vec<OutRow>>);
+pub struct RowSink(pub Mutex<Vec<OutRow>>);
 
-impl OutSink for Rows {
+impl OutSink for RowSink {
     fn out(&self, row: OutRow) {
         self.0.lock().unwrap().push(row);
     }
@@ -71,7 +71,7 @@ pub struct Machine {
     notes: Notes,
     pub calls: Receiver<Call>,
     pub sink: Arc<Sink>,
-    pub rows: Arc<Rows>,
+    pub rows: Arc<RowSink>,
     pub recent: Transcripts,
     pub events: Arc<MemoryLog>,
     pub status: Arc<Mutex<JournalStatus>>,
@@ -106,7 +106,7 @@ impl Machine {
         let recovered = recover(&options, &ports)?;
         let report = recovered.report.clone();
         let (post, calls) = channel();
-        let (sink, rows, events) = (Arc::new(Sink::default()), Arc::new(Rows::default()), MemoryLog::new());
+        let (sink, rows, events) = (Arc::new(Sink::default()), Arc::new(RowSink::default()), MemoryLog::new());
         let around = Surroundings {
             ports,
             metrics: Metrics::default(),

@@ -17,7 +17,7 @@ pub fn push(chat: &str) -> PushRoute {
 
 pub fn out(n: u64, part: u32, chat: &str, text: &str) -> Out {
     let id = DeliveryId { turn: turn(n), n: part };
-    Out { id, turn: id.turn, route: push(chat), text: text.into() }
+    Out { id, turn: id.turn, route: push(chat), parts: 2, text: text.into() }
 }
 
 fn delivery(n: u64, part: u32) -> DeliveryId {
@@ -30,7 +30,12 @@ impl Machine {
     }
 
     pub fn outbox(&mut self) -> Vec<OutRow> {
-        self.ask(|reply| Call::Outgoing(Outgoing::Rows(reply)))
+        self.rows("webhook", usize::MAX, usize::MAX).rows
+    }
+
+    fn rows(&mut self, channel: &str, rows_max: usize, bytes_max: usize) -> Rows {
+        let ask = AskRows { channel: channel.into(), rows_max, bytes_max };
+        self.ask(|reply| Call::Outgoing(Outgoing::Rows(ask, reply)))
     }
 
     fn letter(&mut self, id: LetterId) -> Option<LetterDetail> {
@@ -101,13 +106,31 @@ fn rows_come_with_the_commit_and_stay_until_they_are_sent() {
     machine.step(delivery(9, 9), Step::Undeliverable("gone".into()));
     for _ in 0..2 {
         assert_eq!(texts(&machine.outbox()), shown(&[("two", false), ("three", true)]));
-        let one = machine.ask(|reply| Call::Outgoing(Outgoing::Row(delivery(2, 1), reply)));
-        assert_eq!(texts(one.as_slice()), shown(&[("three", true)]));
-        assert_eq!(machine.ask(|reply| Call::Outgoing(Outgoing::Row(delivery(1, 1), reply))), None);
         assert!(machine.letters().is_empty());
         machine = machine.kill();
     }
     assert!(machine.rows.0.lock().unwrap().is_empty(), "what recovery finds is asked for, not handed over");
+}
+
+#[test]
+fn the_oldest_rows_of_a_channel_come_up_to_a_bound() {
+    let mut machine = Machine::start(disk(), tiny()).unwrap();
+    let mut other = out(1, 2, "a", "other");
+    other.route.channel = "own".into();
+    machine.answer("a", 1, TurnEnd::Done, vec![out(1, 1, "a", "one"), other, out(1, 3, "a", "two")]);
+    machine.answer("b", 2, TurnEnd::Done, vec![out(2, 1, "b", "three")]);
+    for (channel, rows_max, bytes_max, wanted, left) in [
+        ("webhook", 9, 10_000, vec!["one", "two", "three"], 0),
+        ("webhook", 2, 10_000, vec!["one", "two"], 1),
+        ("webhook", 9, 0, vec!["one"], 2),
+        ("webhook", 9, 300, vec!["one", "two"], 1),
+        ("own", 1, 10_000, vec!["other"], 0),
+        ("gone", 9, 10_000, vec![], 0),
+    ] {
+        let rows = machine.rows(channel, rows_max, bytes_max);
+        let found: Vec<&str> = rows.rows.iter().map(|row| &*row.out.text).collect();
+        assert_eq!((found, rows.left), (wanted, left), "{channel} {rows_max} {bytes_max}");
+    }
 }
 
 #[test]

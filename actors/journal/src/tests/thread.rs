@@ -26,7 +26,7 @@ fn open(dir: &Path, sink: Arc<Sink>, recent: Arc<dyn RecentIds>) -> (Arc<LogJour
     };
     std::fs::create_dir_all(dir.join("sessions")).unwrap();
     let ports = real_ports(2).unwrap();
-    LogJournal::open(options, ports, Metrics::default(), MemoryLog::new(), sink, Arc::new(Rows::default()), recent)
+    LogJournal::open(options, ports, Metrics::default(), MemoryLog::new(), sink, Arc::new(RowSink::default()), recent)
         .unwrap()
 }
 

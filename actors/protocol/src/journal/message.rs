@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::ids::{MessageId, Seq, SessionKey, Source, TurnId};
 
-use crate::turn::Route;
+use crate::turn::{PushRoute, Route};
 
 /// A message on its way in. Dedupe key: (`key`, `source`, `message_id`).
 #[derive(Debug, Clone)]
@@ -142,6 +142,19 @@ pub struct InboxItem {
     pub at: LogPosition,
     /// The message itself when its body has at most [`INLINE_BODY_BYTES_MAX`] bytes.
     pub inline: Option<Arc<Accepted>>,
+    /// Where its reply is pushed, if it is, of a message that is not `inline`.
+    pub push: Option<Arc<PushRoute>>,
+}
+
+impl InboxItem {
+    /// Where its reply is pushed, if it is.
+    pub fn push_route(&self) -> Option<&PushRoute> {
+        match self.inline.as_deref().map(|message| &message.route) {
+            Some(Route::Push(route)) => Some(route),
+            Some(Route::Live | Route::Reply) => None,
+            None => self.push.as_deref(),
+        }
+    }
 }
 
 /// Larger bodies are read from the log when their turn starts.

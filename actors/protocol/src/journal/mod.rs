@@ -10,7 +10,7 @@
 //! | [`Journal::view_written`] | session | nothing | – (the checkpointer syncs later) |
 //! | [`Journal::quarantine`], [`Journal::unquarantine`] | registry | done | the verdict |
 //! | [`Journal::unfinished`] | registry, at boot | keys with work | – |
-//! | [`Journal::outbox`], [`Journal::row`] | deliverer | open rows | – |
+//! | [`Journal::outbox`] | deliverer | open rows | – |
 //! | [`Journal::sending`], [`Journal::sent`], [`Journal::undeliverable`] | deliverer | done | the row's step |
 //! | [`Journal::dead_letters`], [`Journal::letter`] | operators | dead letters | – |
 //! | [`Journal::drop_letter`], [`Journal::redeliver`] | operators | whether it was there | the letter's end |
@@ -40,7 +40,7 @@ pub use message::{
     Accepted, AcceptedState, BusyReason, DuplicateState, Enqueue, Enqueued, INLINE_BODY_BYTES_MAX, InboxItem,
     LogPosition, Queued, QueuedSink, RECENT_IDS_MAX, RecentId, RecentIds,
 };
-pub use outbox::{DeadLetter, LetterContent, LetterDetail, LetterKind, Out, OutRow, OutSink};
+pub use outbox::{AskRows, DeadLetter, LetterContent, LetterDetail, LetterKind, Out, OutRow, OutSink, Rows};
 
 /// Counters that every engine shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -111,10 +111,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Opens the row of a dead delivery again, behind all others, its age counted from now. The sink gets it, too.
     /// `None` when there is no such letter, or its row cannot be read any more.
     fn redeliver(&self, id: LetterId) -> oneshot::Receiver<Option<OutRow>>;
-    /// Open rows, in the order of their commits.
-    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>>;
-    /// One open row, for whoever did not keep it; `None` when it is not open any more.
-    fn row(&self, id: DeliveryId) -> oneshot::Receiver<Option<OutRow>>;
+    /// The oldest open rows of a channel, for whoever did not keep them.
+    fn outbox(&self, ask: AskRows) -> oneshot::Receiver<Rows>;
     /// A send of this row begins. Nothing happens when it is not open; so with the next two.
     fn sending(&self, id: DeliveryId) -> oneshot::Receiver<()>;
     /// Its channel took it.

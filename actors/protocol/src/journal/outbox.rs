@@ -26,6 +26,8 @@ pub struct Out {
     pub turn: TurnId,
     /// Where it goes.
     pub route: PushRoute,
+    /// Of how many parts it is one.
+    pub parts: u32,
     /// What is said.
     pub text: Arc<str>,
 }
@@ -41,6 +43,26 @@ pub struct OutRow {
     pub committed_ms: u64,
     /// A send was begun and no end of it is known: the next one is a repeat.
     pub sending: bool,
+}
+
+/// Which open rows are wanted: the oldest of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskRows {
+    /// The channel.
+    pub channel: Arc<str>,
+    /// At most so many.
+    pub rows_max: usize,
+    /// At most about so many bytes; a first one is given, however large.
+    pub bytes_max: usize,
+}
+
+/// Open rows of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows {
+    /// In the order of their commits.
+    pub rows: Vec<OutRow>,
+    /// How many more there are.
+    pub left: u64,
 }
 
 /// Where rows go: the deliverer. Called for each row once it is durable, in log order, from the journal's thread, before

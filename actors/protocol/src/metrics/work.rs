@@ -69,9 +69,10 @@ pub struct ByBound {
 }
 
 /// The bounds that are shown, so that a rule can ask how near one is.
-pub const BOUNDS: [&str; 12] = [
+pub const BOUNDS: [&str; 14] = [
     "connections_admin",
     "connections_api",
+    "connections_webhook",
     "connections_ws",
     "context_bytes",
     "frame_bytes",
@@ -80,6 +81,7 @@ pub const BOUNDS: [&str; 12] = [
     "journal_bytes",
     "live_sessions",
     "log_queue_events",
+    "outbox_messages",
     "provider_permits",
     "queued_bytes",
 ];

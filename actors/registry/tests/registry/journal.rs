@@ -110,10 +110,7 @@ impl Journal for ToyJournal {
     fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
         never()
     }
-    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>> {
-        never()
-    }
-    fn row(&self, _: DeliveryId) -> oneshot::Receiver<Option<OutRow>> {
+    fn outbox(&self, _: AskRows) -> oneshot::Receiver<Rows> {
         never()
     }
     fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {

@@ -209,8 +209,11 @@ impl Machine {
         no_turn && self.commits.is_empty() && self.view_busy.is_none()
     }
 
-    fn commit(&mut self, batch: Batch, out: &mut Vec<Effect>) {
+    fn commit(&mut self, mut batch: Batch, out: &mut Vec<Effect>) {
         let ends_turn = self.turn.as_ref().is_some_and(|turn| turn.ending.is_some()) && batch.turn.is_some();
+        if let Some(turn) = self.turn.as_ref().filter(|_| ends_turn) {
+            batch.out = turn.replies(&self.rules);
+        }
         let claims = batch.turn.is_some().then(|| Claims::of(&batch));
         let lines = !batch.records.is_empty();
         let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes_session);

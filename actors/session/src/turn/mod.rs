@@ -38,6 +38,7 @@
 mod calls;
 mod machine;
 mod recover;
+mod replies;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -49,12 +50,13 @@ use domain::chat::{AssistantMessage, ToolCall, ToolResult};
 use domain::ids::{Attempt, TurnId};
 use domain::request::ToolSpec;
 use domain::transcript::TurnClose;
-use protocol::journal::{Accepted, InboxItem, LeftBy, LogPosition, Started, TurnEnd};
+use protocol::journal::{Accepted, InboxItem, LeftBy, LogPosition, Out, Started, TurnEnd};
 use protocol::provider::Delta;
 use protocol::turn::TurnProgress;
 
 pub use machine::Machine;
 pub use recover::{Cut, Standing, Written};
+pub use replies::PushLimits;
 
 /// What the machine goes by; the same for all sessions.
 #[derive(Debug)]
@@ -75,6 +77,8 @@ pub struct Rules {
     pub provider: Arc<str>,
     /// Model name, for messages that no model wrote.
     pub model: Arc<str>,
+    /// How replies are cut that are pushed.
+    pub push_limits: PushLimits,
 }
 
 /// The time of a step.
@@ -246,6 +250,8 @@ pub struct Batch {
     pub tools_started: Vec<domain::ids::ToolCallId>,
     /// Turns that end.
     pub ended: Vec<(TurnId, TurnEnd)>,
+    /// What they say to chats that wait for no connection.
+    pub out: Vec<Out>,
     /// An attempt above the first.
     pub started: Option<Started>,
     /// An orderly stop.

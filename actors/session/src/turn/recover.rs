@@ -124,6 +124,7 @@ mod tests {
             tools: [].into(),
             provider: "p".into(),
             model: "m".into(),
+            push_limits: Default::default(),
         }
     }
 

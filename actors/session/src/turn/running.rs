@@ -8,12 +8,13 @@ use domain::chat::{AssistantMessage, StopReason, ToolCall, Usage};
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::CANCELLED_NOTICE;
 use domain::transcript::TurnClose;
-use protocol::journal::{Accepted, InboxItem, TurnEnd};
+use protocol::journal::{Accepted, InboxItem, Out, TurnEnd};
 use protocol::turn::{Finished, TurnProgress, TurnResult};
 use supervision::planted::{Bug, planted};
 
 use super::calls::{Calls, synthetic};
 use super::recover::Cut;
+use super::replies::replies;
 use super::{Batch, Now, Record, Rules, Shown, Waits};
 
 /// Everything that is known of it.
@@ -190,6 +191,12 @@ impl Running {
         let Ending { result, text, model, .. } = ending;
         let finished = Finished { result, text, model, usage: self.usage, latency_ms };
         (latency_ms, self.show(TurnProgress::Finished(Arc::new(finished))))
+    }
+
+    /// What its end says to a chat that waits for no connection.
+    pub fn replies(&self, rules: &Rules) -> Vec<Out> {
+        let (Some(ending), Some(route)) = (&self.ending, self.item.push_route()) else { return Vec::new() };
+        replies(self.item.turn, route, &ending.text, &rules.push_limits)
     }
 
     /// A batch that answers every call that has no result.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use domain::body::TurnBody;
 use domain::chat::{Arguments, Content, Message, StopReason, ToolResult, Usage};
 use domain::ids::{MessageId, Seq, Source, ToolCallId};
+use domain::text::{TextLimit, TextUnit};
 use proptest::prelude::*;
 use protocol::journal::{CutTurn, LeftBy};
 use protocol::session::State;
-use protocol::turn::{Route, TurnResult};
+use protocol::turn::{PushRoute, Route, TurnResult};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -33,6 +34,7 @@ fn rules() -> Arc<Rules> {
         tools: [spec("read", true, true), spec("exec", false, false)].into(),
         provider: "p".into(),
         model: "m".into(),
+        push_limits: [("hook".into(), TextLimit { unit: TextUnit::Chars, max: 100 })].into(),
     })
 }
 
@@ -57,7 +59,7 @@ fn accepted(seq: u64) -> Arc<Accepted> {
 /// Even messages are small, odd ones have to be read from the log.
 fn item(seq: u64) -> InboxItem {
     let inline = seq.is_multiple_of(2).then(|| accepted(seq));
-    InboxItem { turn: turn_id(seq), seq: Seq(seq), at: LogPosition(seq), inline }
+    InboxItem { turn: turn_id(seq), seq: Seq(seq), at: LogPosition(seq), inline, push: None }
 }
 
 fn message(calls: &[(String, &str)]) -> Box<AssistantMessage> {
@@ -838,4 +840,85 @@ fn a_turn_whose_end_stands_in_the_transcript_ends_without_running_again() {
     machine.step(Input::Committed, now);
     machine.step(Input::Placed, now);
     assert_eq!(machine.running().map(|(turn, attempt, ..)| (turn, attempt)), Some((turn_id(4), Attempt::FIRST)));
+}
+
+fn hook() -> PushRoute {
+    PushRoute { channel: "hook".into(), account: "a".into(), chat: "c".into(), thread: None }
+}
+
+fn offer(world: &mut World, item: InboxItem) {
+    world.open.push(item.seq.0);
+    world.turns.insert(item.turn, Kept::default());
+    world.give(Input::Queued(item));
+}
+
+/// A world whose one message came from a chat that is sent its reply; the turn waits for the model.
+fn pushing() -> World {
+    let mut world = World::new();
+    let pushed = |route| Arc::new(Accepted { route, ..Accepted::clone(&accepted(2)) });
+    offer(&mut world, InboxItem { inline: Some(pushed(Route::Push(hook()))), ..item(2) });
+    world.take(Step::Permit);
+    assert!(world.call.is_some());
+    world
+}
+
+fn told(world: &World) -> Vec<(u32, &str)> {
+    world.commits.iter().flat_map(|batch| &batch.out).map(|row| (row.id.n, &*row.text)).collect()
+}
+
+#[test]
+fn a_pushed_reply_is_in_the_commit_that_ends_its_turn() {
+    let mut world = pushing();
+    world.take(calls(&[true]));
+    assert_eq!(told(&world), [], "the turn goes on");
+    for step in [Step::Durable, Step::ToolEnds(0), Step::Durable, Step::Permit, Step::Answer] {
+        world.take(step);
+    }
+    assert_eq!(told(&world), [(1, "answer")]);
+    let batch = world.commits.back().unwrap();
+    assert_eq!((batch.ended.as_slice(), &batch.out[0].route), ([(turn_id(2), TurnEnd::Done)].as_slice(), &hook()));
+}
+
+#[test]
+fn notices_of_failed_cancelled_and_given_up_turns_are_pushed_too() {
+    let mut world = pushing();
+    world.take(Step::Fail);
+    assert_eq!(told(&world).len(), 1);
+    let mut world = pushing();
+    world.take(Step::Stop(false));
+    assert_eq!(told(&world), [(1, domain::prompt::CANCELLED_NOTICE)]);
+    let mut world = pushing();
+    world.take(Step::Answer);
+    world.take(Step::Refuse);
+    assert!(told(&world)[0].1.contains("20 MB"), "{:?}", told(&world));
+    let now = Now { mono: Duration::ZERO, wall_ms: 0 };
+    let mut machine = Machine::new(rules());
+    machine.step(Input::Queued(InboxItem { inline: None, push: Some(hook().into()), ..item(1) }), now);
+    machine.step(Input::Placed, now);
+    let unreadable = machine.step(Input::Unreadable, now);
+    let dead = unreadable.iter().find_map(|effect| if let Effect::Commit(batch) = effect { Some(batch) } else { None });
+    let [row] = dead.unwrap().out.as_slice() else { panic!("{dead:?}") };
+    assert!(row.text.contains("given up"), "{row:?}");
+}
+
+#[test]
+fn turns_that_are_dropped_while_they_wait_tell_their_chats() {
+    let mut world = pushing();
+    for seq in [3, 5] {
+        offer(&mut world, InboxItem { push: Some(hook().into()), ..item(seq) });
+    }
+    offer(&mut world, item(7));
+    world.take(Step::Cancel(3));
+    assert_eq!(told(&world), [(1, domain::prompt::CANCELLED_NOTICE)]);
+    world.take(Step::Stop(true));
+    let ids: Vec<TurnId> = world.commits.iter().flat_map(|batch| &batch.out).map(|row| row.turn).collect();
+    assert_eq!(ids, [turn_id(3), turn_id(2), turn_id(5)]);
+}
+
+#[test]
+fn live_turns_push_nothing() {
+    let mut world = thinking();
+    world.take(Step::Answer);
+    assert_eq!(world.commits.len(), 1);
+    assert_eq!(told(&world), []);
 }

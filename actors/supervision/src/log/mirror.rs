@@ -29,6 +29,7 @@ fn severity(name: EventName) -> tracing::Level {
         EventName::GaveUp
         | EventName::Quarantined
         | EventName::DeadLettered
+        | EventName::Undeliverable
         | EventName::Escalated
         | EventName::JournalReadOnly
         | EventName::ProviderOpened
@@ -38,6 +39,7 @@ fn severity(name: EventName) -> tracing::Level {
         EventName::Restarted
         | EventName::TurnRecovered
         | EventName::TurnStuck
+        | EventName::DeliveryRepeated
         | EventName::ViewRepaired
         | EventName::ConfigRejected => tracing::Level::WARN,
         EventName::Started

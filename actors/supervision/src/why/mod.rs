@@ -233,6 +233,8 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::Refused
         | EventName::TurnRecovered
         | EventName::TurnStuck
+        | EventName::DeliveryRepeated
+        | EventName::Undeliverable
         | EventName::Recovered
         | EventName::ViewRepaired
         | EventName::ConfigRejected => false,

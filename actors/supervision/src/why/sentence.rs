@@ -63,6 +63,12 @@ fn plain(event: &Event, subject: &Subject) -> String {
                 Some(verdict) => format!("{who} made no progress: {reason}; {verdict}"),
             }
         }
+        EventName::DeliveryRepeated => {
+            format!("{} was sent again though it may have been delivered before: {reason}", reply(event, subject))
+        }
+        EventName::Undeliverable => {
+            format!("{} could not be delivered and is kept as a dead letter: {reason}", reply(event, subject))
+        }
         EventName::Recovered => format!("What the process before had left was taken up: {reason}"),
         EventName::JournalReadOnly => format!("The journal could not write and took no more messages: {reason}"),
         EventName::JournalWritable => format!("The journal could write again: {reason}"),
@@ -91,6 +97,7 @@ fn who(event: &Event) -> String {
         Kind::ToolCall => format!("The tool {}", name.rsplit('/').next().unwrap_or(name)),
         Kind::Channel => format!("The door {}", name.trim_start_matches("channels/")),
         Kind::Process => "The process".to_owned(),
+        Kind::Outbox => "The deliverer".to_owned(),
         Kind::Log | Kind::Journal | Kind::Registry | Kind::Session | Kind::Provider | Kind::Tools => {
             format!("The actor {name}")
         }
@@ -158,6 +165,12 @@ fn turn(event: &Event, subject: &Subject) -> String {
     }
 }
 
+/// The message of an event that was on its way out.
+fn reply(event: &Event, subject: &Subject) -> String {
+    let part = event.delivery.map(|id| id.n).filter(|n| *n > 1).map(|n| format!(" (part {n})")).unwrap_or_default();
+    format!("The reply of {}{part}", lower(&turn(event, subject)))
+}
+
 fn lower(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
@@ -197,6 +210,8 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::Passivated
         | EventName::Refused
         | EventName::TurnRecovered
+        | EventName::DeliveryRepeated
+        | EventName::Undeliverable
         | EventName::Recovered
         | EventName::JournalWritable
         | EventName::ViewRepaired

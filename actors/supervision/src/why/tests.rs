@@ -21,6 +21,7 @@ impl Book {
         let path = match kind {
             Kind::Session => ActorPath::session(0, &key()),
             Kind::Channel => ActorPath("/channels/api".into()),
+            Kind::Outbox => ActorPath("/outbox".into()),
             Kind::ToolCall => ActorPath("/tools/0/call/exec".into()),
             Kind::Journal => ActorPath("/journal".into()),
             Kind::Registry => ActorPath("/registry".into()),

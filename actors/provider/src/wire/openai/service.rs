@@ -12,6 +12,7 @@ use std::time::Duration;
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
 use bytes::Bytes;
+use domain::time::retry_after;
 use futures::{Stream, StreamExt};
 use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Body, Client, Response};
@@ -21,7 +22,7 @@ use tokio::time::timeout;
 
 use super::chunk::error_answer;
 use crate::Limits;
-use crate::retry::{CallError, ErrorAnswer, retry_after};
+use crate::retry::{CallError, ErrorAnswer};
 use crate::sse::{DONE, Parser, TooLong, is_json};
 
 /// Most bytes of a whole stream, most of which is wrapping: what is kept of it is far less.

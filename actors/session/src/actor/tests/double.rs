@@ -147,7 +147,7 @@ impl Books {
 
 pub fn item(accepted: &Arc<Accepted>) -> InboxItem {
     let inline = (accepted.body.len() <= INLINE_BODY_BYTES_MAX).then(|| Arc::clone(accepted));
-    InboxItem { turn: accepted.turn, seq: accepted.seq, at: LogPosition(accepted.seq.0), inline }
+    InboxItem { turn: accepted.turn, seq: accepted.seq, at: LogPosition(accepted.seq.0), inline, push: None }
 }
 
 impl Journal for FakeJournal {
@@ -203,10 +203,7 @@ impl Journal for FakeJournal {
     fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
         unreachable!("sessions deliver nothing")
     }
-    fn outbox(&self) -> oneshot::Receiver<Vec<OutRow>> {
-        unreachable!("sessions deliver nothing")
-    }
-    fn row(&self, _: DeliveryId) -> oneshot::Receiver<Option<OutRow>> {
+    fn outbox(&self, _: AskRows) -> oneshot::Receiver<Rows> {
         unreachable!("sessions deliver nothing")
     }
     fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {
@@ -251,6 +248,7 @@ pub struct Stage {
 
 fn config() -> SessionConfig {
     SessionConfig {
+        push_limits: Default::default(),
         sessions_dir: "/w/sessions".into(),
         workspace: "/w".into(),
         model: "m".into(),
