@@ -418,9 +418,9 @@ impl Engine {
     /// With its content a letter may be a little longer than the record that the content comes from.
     fn letter_that_fits(&self, letter: DeadLetter, content: Option<Content>) -> Record {
         let mut payload = Vec::new();
-        let record = Record::Letter { letter: letter.clone(), content };
+        let record = Record::Letter { letter: Box::new(letter.clone()), content };
         record.put(&mut payload);
-        if self.takes(payload.len()) { record } else { Record::Letter { letter, content: None } }
+        if self.takes(payload.len()) { record } else { Record::Letter { letter: Box::new(letter), content: None } }
     }
 
     fn finish(&mut self, oldest: u64) -> bool {

@@ -143,7 +143,7 @@ impl Engine {
         self.around.ports.offload.run(Box::new(move || {
             let content = match source.map(|source| there(source).and_then(|source| source.content(id))) {
                 Some(Ok(Content::Message(message))) => LetterContent::Message(message),
-                Some(Ok(Content::Row(row))) => LetterContent::Row(row),
+                Some(Ok(Content::Row(row))) => LetterContent::Row(*row),
                 Some(Err(error)) => LetterContent::Missing { why: error.to_string() },
                 None => LetterContent::Missing { why: "the log was written before contents were kept".to_owned() },
             };

@@ -71,7 +71,7 @@ impl Source {
     pub fn content(&self, id: LetterId) -> Result<Content, JournalError> {
         match id {
             LetterId::Turn(_) => self.accepted().map(Content::Message),
-            LetterId::Delivery(id) => self.row(id).map(Content::Row),
+            LetterId::Delivery(id) => self.row(id).map(|row| Content::Row(Box::new(row))),
         }
     }
 
@@ -85,7 +85,7 @@ impl Source {
         } else if let Record::Row { row, .. } = record {
             Some(*row)
         } else if let Record::Letter { content: Some(Content::Row(row)), .. } = record {
-            Some(row)
+            Some(*row)
         } else {
             None
         };

@@ -39,7 +39,7 @@ fn records_of_any_bytes_are_recovered_or_refused() {
         for _ in 0..1 + dice.random() % 6 {
             let length = dice.random() % 60;
             input.extend_from_slice(&[(dice.random() % 23) as u8, length as u8, 0]);
-            input.extend((0..length).map(|_| if dice.random() % 2 == 0 { 0 } else { dice.random() as u8 }));
+            input.extend((0..length).map(|_| if dice.random().is_multiple_of(2) { 0 } else { dice.random() as u8 }));
         }
         println!("{input:?}");
         harness::run(&input);

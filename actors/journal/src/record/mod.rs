@@ -124,7 +124,7 @@ pub enum Content {
     /// The message of a turn.
     Message(Arc<Accepted>),
     /// A delivery.
-    Row(OutRow),
+    Row(Box<OutRow>),
 }
 
 /// One record.
@@ -167,7 +167,7 @@ pub enum Record {
         lines: Vec<Line>,
     },
     Letter {
-        letter: DeadLetter,
+        letter: Box<DeadLetter>,
         content: Option<Content>,
     },
     Forgotten {
@@ -343,7 +343,7 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
             commit: from.int()?,
             lines: from.list(line)?,
         },
-        10 => Record::Letter { letter: old_letter(from)?, content: None },
+        10 => Record::Letter { letter: Box::new(old_letter(from)?), content: None },
         11 => Record::Forgotten { key: key(from)? },
         12 => Record::Checkpoint {
             oldest: from.int()?,
@@ -355,7 +355,7 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
         19 => Record::Row { row: Box::new(row(from)?), place: from.option(place)? },
         20 => {
             let (letter, content) = letter(from)?;
-            Record::Letter { letter, content }
+            Record::Letter { letter: Box::new(letter), content }
         }
         21 => Record::LetterClosed(outbox::letter_id(from)?),
         unknown => return Err(BadRecord::UnknownKind(unknown)),

@@ -110,7 +110,7 @@ pub(super) fn letter(from: &mut Reader<'_>) -> Result<(DeadLetter, Option<Conten
     let content = match from.byte()? {
         0 => None,
         1 => Some(Content::Message(Arc::new(accepted(from)?.1))),
-        2 => Some(Content::Row(row(from)?)),
+        2 => Some(Content::Row(Box::new(row(from)?))),
         _ => return Err(Malformed::Tag),
     };
     Ok((letter, content))

@@ -106,12 +106,19 @@ fn letter() -> impl Strategy<Value = Record> {
         (LetterId::Turn(turn), LetterKind::Turn, turn, Some(id), None, message.map(|(_, it)| Content::Message(it)))
     });
     let delivery = (delivery_id(), text(9), prop::option::of(out_row())).prop_map(|(id, channel, row)| {
-        (LetterId::Delivery(id), LetterKind::Delivery, id.turn, None, Some(channel), row.map(Content::Row))
+        (
+            LetterId::Delivery(id),
+            LetterKind::Delivery,
+            id.turn,
+            None,
+            Some(channel),
+            row.map(|row| Content::Row(Box::new(row))),
+        )
     });
     (prop_oneof![turn, delivery], key(), text(30), any::<u64>()).prop_map(
         |((id, kind, turn, message_id, channel, content), key, reason, at_ms)| {
             let letter = DeadLetter { id, kind, turn, key, message_id, channel, reason, at_ms };
-            Record::Letter { letter, content }
+            Record::Letter { letter: Box::new(letter), content }
         },
     )
 }
@@ -365,7 +372,7 @@ fn of_the_first_version(kind: u8) -> Record {
                 reason: "why".into(),
                 at_ms: 2000,
             };
-            Record::Letter { letter, content: None }
+            Record::Letter { letter: Box::new(letter), content: None }
         }
         11 => Record::Forgotten { key },
         12 => Record::Checkpoint { oldest: 6, floors: Floors { epoch: Epoch(1), seq: Seq(2) } },

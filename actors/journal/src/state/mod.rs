@@ -107,7 +107,7 @@ impl State {
             }
             Record::Letter { letter, content } => {
                 let content = content.is_some().then_some(at);
-                self.letters.bury(Kept { letter, at, content, bytes });
+                self.letters.bury(Kept { letter: *letter, at, content, bytes });
             }
             Record::LetterClosed(id) => drop(self.letters.close(id)),
             Record::Sending(id) => self.outbox.sending(id),
