@@ -172,7 +172,10 @@ impl Session {
 
     fn live_mail(&mut self, mail: Mail, ctx: &mut Context<Self>) {
         match mail {
-            Mail::Queued(item) => self.step(Input::Queued(item), ctx),
+            Mail::Queued(item) => {
+                self.step(Input::Queued(item), ctx);
+                self.hurry_file();
+            }
             Mail::Stop { all, reply } => {
                 let now = self.now();
                 if let Life::Live(live) = &mut self.state {
@@ -273,7 +276,18 @@ impl Session {
             Box::new(move || drop(tx.send(outcome)))
         };
         gather::run_soon(&self.shared.ports.offload, Box::new(job));
+        self.hurry_file();
         rx
+    }
+
+    /// A turn that waits for the file waits for no other session.
+    fn hurry_file(&self) {
+        if let Life::Live(live) = &self.state
+            && live.machine.waiting() > 0
+            && !live.view.is_clean()
+        {
+            gather::hurry(&*self.shared.ports.offload);
+        }
     }
 
     fn event(&self, name: EventName, turn: Option<TurnId>) -> log::Event {

@@ -1,13 +1,16 @@
 //! Brings the file writes of many sessions of one arbiter to the blocking pool together, and their outcomes back.
 //!
-//! One sync of the journal makes many commits durable at once, so their sessions write at the same moment. What has
-//! gathered when all of them have had their turn goes over in one piece: two wake-ups of a thread instead of many.
+//! Nobody waits for a file but the next turn of its session, so writes are gathered for a moment and go over in pieces:
+//! two wake-ups of a thread for many of them. A turn that waits hurries all that has gathered.
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use supervision::ports::{Offload, offload};
 
+/// How long a write waits for others at most.
+const WAIT: Duration = Duration::from_millis(10);
 /// Writes in one piece, so that a slow one holds up few others.
 const PIECE_MAX: usize = 32;
 
@@ -26,7 +29,7 @@ thread_local! {
     static GATHER: RefCell<Gather> = RefCell::default();
 }
 
-/// Ends the claim to gather, also when the runtime is dropped under it; what was not handed over is dropped.
+/// Ends the claim to hand over in time, also when the runtime is dropped under it; then what has gathered is dropped.
 struct Runs;
 
 impl Drop for Runs {
@@ -38,34 +41,36 @@ impl Drop for Runs {
 
 /// Runs `job` on `pool`, with those of other sessions.
 pub fn run_soon(pool: &Arc<dyn Offload>, job: Job) {
-    let begin = GATHER.with_borrow_mut(|gather| {
+    let (full, begin) = GATHER.with_borrow_mut(|gather| {
         gather.jobs.push(job);
-        !std::mem::replace(&mut gather.runs, true)
+        (gather.jobs.len() == PIECE_MAX, !std::mem::replace(&mut gather.runs, true))
     });
+    if full {
+        hurry(&**pool);
+    }
     if begin {
         let pool = Arc::clone(pool);
         actix_rt::spawn(async move {
-            let runs = Runs;
-            tokio::task::yield_now().await;
-            let jobs = GATHER.with_borrow_mut(|gather| std::mem::take(&mut gather.jobs));
-            drop(runs);
-            hand_over(&*pool, jobs);
+            let _runs = Runs;
+            tokio::time::sleep(WAIT).await;
+            hurry(&*pool);
         });
     }
 }
 
-fn hand_over(pool: &dyn Offload, mut jobs: Vec<Job>) {
-    while !jobs.is_empty() {
-        let rest = jobs.split_off(jobs.len().min(PIECE_MAX));
-        let piece = std::mem::replace(&mut jobs, rest);
-        let done = offload(pool, move || piece.into_iter().map(|job| job()).collect::<Vec<_>>());
-        actix_rt::spawn(async move {
-            // Should a job have panicked, its piece is dropped, and the sessions notice that.
-            for outcome in done.await.unwrap_or_default() {
-                outcome();
-            }
-        });
+/// Hands over now what has gathered.
+pub fn hurry(pool: &dyn Offload) {
+    let jobs = GATHER.with_borrow_mut(|gather| std::mem::take(&mut gather.jobs));
+    if jobs.is_empty() {
+        return;
     }
+    let done = offload(pool, move || jobs.into_iter().map(|job| job()).collect::<Vec<_>>());
+    actix_rt::spawn(async move {
+        // Should a job have panicked, its piece is dropped, and the sessions notice that.
+        for outcome in done.await.unwrap_or_default() {
+            outcome();
+        }
+    });
 }
 
 #[cfg(test)]
@@ -74,7 +79,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use supervision::memory::InlineOffload;
-    use testkit::deadline::run;
+    use testkit::deadline::run_paused;
 
     use super::*;
 
@@ -91,7 +96,7 @@ mod tests {
 
     #[test]
     fn jobs_of_one_moment_go_together_and_in_order() {
-        run("gather", async {
+        run_paused("gather", async {
             let pieces = Arc::new(Pieces::default());
             let pool: Arc<dyn Offload> = pieces.clone();
             let done = Arc::new(Mutex::new(Vec::new()));
@@ -110,6 +115,31 @@ mod tests {
                 assert_eq!(pieces.0.load(Ordering::SeqCst), expected);
             }
             assert_eq!(*done.lock().unwrap(), (0..140).collect::<Vec<_>>());
+        });
+    }
+
+    #[test]
+    fn whoever_is_in_a_hurry_takes_the_others_along() {
+        run_paused("hurry", async {
+            let pieces = Arc::new(Pieces::default());
+            let pool: Arc<dyn Offload> = pieces.clone();
+            let done = Arc::new(AtomicUsize::new(0));
+            for _ in 0..3 {
+                let done = Arc::clone(&done);
+                let job = move || -> Outcome {
+                    Box::new(move || {
+                        done.fetch_add(1, Ordering::SeqCst);
+                    })
+                };
+                run_soon(&pool, Box::new(job));
+            }
+            let begin = tokio::time::Instant::now();
+            hurry(&*pool);
+            hurry(&*pool);
+            while done.load(Ordering::SeqCst) < 3 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!((pieces.0.load(Ordering::SeqCst), begin.elapsed()), (1, Duration::ZERO));
         });
     }
 }
