@@ -31,6 +31,8 @@ const KINDS: Says = Says::One(&[
     "tool_call",
     "channel",
     "outbox",
+    "process",
+    "log",
     "turn",
     "delivery",
 ]);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use prometheus_client::metrics::gauge::Gauge;
-use protocol::journal::{Enqueue, Enqueued, Journal};
+use protocol::journal::{Enqueue, Enqueued, Journal, Told};
 use protocol::metrics::{ByBound, ByCache, ByDoor, ByDoorReason, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
@@ -242,28 +242,30 @@ impl Doors {
 
     /// Hands a message to the journal.
     pub(crate) fn submit(&self, submission: Submission) -> oneshot::Receiver<Enqueued> {
+        let (told, verdict) = oneshot::channel();
+        self.submit_and_tell(submission, told.into());
+        verdict
+    }
+
+    /// Hands a message to the journal, which tells how it went in place.
+    pub(crate) fn submit_and_tell(&self, submission: Submission, told: Told) {
         let Submission { key, turn, source, message_id, route, body } = submission;
         let body_hash = body_hash(&body);
-        self.journal.enqueue(Enqueue {
-            key,
-            turn,
-            source,
-            message_id,
-            route,
-            body: body.into(),
-            body_hash,
-            retry_of: None,
-        })
+        let (body, retry_of) = (body.into(), None);
+        self.journal.admit(Enqueue { key, turn, source, message_id, route, body, body_hash, retry_of }, told);
+    }
+
+    /// Counts an accepted message.
+    pub(crate) fn accepted(&self, door: Door, turn: TurnId) {
+        self.span(door, turn);
+        self.metrics.accepted.get_or_create(&ByDoor { door: door.word() }).inc();
     }
 
     /// Waits for the journal's verdict, and counts it. `None` stands for a journal that is gone.
     pub(crate) fn verdict(&self, door: Door, key: &SessionKey, enqueued: Option<Enqueued>) -> Verdict {
         let verdict = Verdict::from_journal(enqueued, self.ports.clock.wall_ms());
         match &verdict {
-            Verdict::Accepted { turn, .. } => {
-                self.span(door, *turn);
-                self.metrics.accepted.get_or_create(&ByDoor { door: door.word() }).inc();
-            }
+            Verdict::Accepted { turn, .. } => self.accepted(door, *turn),
             Verdict::Duplicate { .. } => {}
             Verdict::Refused(refusal) => self.refused(door, key, *refusal),
         }

@@ -143,27 +143,69 @@ impl Refusal {
     }
 }
 
-/// Waits for the end of a turn and for nothing else.
-pub(crate) struct EndSink(Mutex<Option<oneshot::Sender<Arc<Finished>>>>);
+/// Waits for the end of a turn, and for nothing else that its session shows.
+pub(crate) struct EndSink(Mutex<Option<oneshot::Sender<End>>>);
+
+/// What ends the wait for an answer.
+pub(crate) enum End {
+    /// The turn ended.
+    Finished(Arc<Finished>),
+    /// The message was accepted before, under this turn.
+    Duplicate { turn: TurnId, state: DuplicateState },
+    /// Nothing was written.
+    Refused(Refusal),
+}
 
 impl EndSink {
-    pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<Arc<Finished>>) {
+    pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<End>) {
         let (tx, rx) = oneshot::channel();
         (Arc::new(Self(Mutex::new(Some(tx)))), rx)
+    }
+
+    fn end(&self, end: End) {
+        if let Some(to) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // The asker may be gone.
+            let _ = to.send(end);
+        }
     }
 }
 
 impl Sink for EndSink {
     fn show(&self, shown: &Shown) {
-        let TurnProgress::Finished(finished) = &shown.event.what else { return };
-        if let Some(end) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // The asker may be gone.
-            let _ = end.send(Arc::clone(finished));
+        if let TurnProgress::Finished(finished) = &shown.event.what {
+            self.end(End::Finished(Arc::clone(finished)));
         }
     }
 
     fn closed(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// A sink whose message the journal has still to judge. When it never will, the wait is over.
+pub(crate) struct Unheard(Option<Arc<EndSink>>);
+
+impl Unheard {
+    pub(crate) fn new(sink: &Arc<EndSink>) -> Self {
+        Self(Some(Arc::clone(sink)))
+    }
+
+    /// Ends the wait, unless the message was accepted: then the asker is not woken before its answer is there.
+    pub(crate) fn hear(mut self, verdict: Verdict) {
+        let Some(sink) = self.0.take() else { return };
+        match verdict {
+            Verdict::Accepted { .. } => {}
+            Verdict::Duplicate { turn, state } => sink.end(End::Duplicate { turn, state }),
+            Verdict::Refused(refusal) => sink.end(End::Refused(refusal)),
+        }
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if let Some(sink) = &self.0 {
+            sink.closed();
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use domain::ids::{Epoch, SessionKey};
 use protocol::journal::{
-    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, Enqueued, JournalError, Loaded, LogPosition, Quarantine,
-    RecentId, Unfinished,
+    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, JournalError, Loaded, LogPosition, Quarantine, RecentId,
+    Told, Unfinished,
 };
 use tokio::sync::oneshot::Sender;
 
@@ -19,7 +19,7 @@ use crate::outgoing::Outgoing;
 /// One thing for the engine to do.
 pub enum Call {
     /// See [`protocol::journal::Journal::enqueue`].
-    Enqueue(Enqueue, Sender<Enqueued>),
+    Enqueue(Enqueue, Told),
     /// See [`protocol::journal::Journal::load`].
     Load(SessionKey, Sender<Result<Loaded, JournalError>>),
     /// See [`protocol::journal::Journal::commit`].

@@ -16,6 +16,7 @@ use std::time::Duration;
 use domain::ids::SessionKey;
 use protocol::journal::{
     CommitOutcome, Enqueue, Enqueued, JournalError, JournalStatus, LogPosition, OutRow, OutSink, QueuedSink, RecentIds,
+    Told,
 };
 use protocol::metrics::{ByState, Metrics, gauge};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
@@ -74,7 +75,7 @@ pub enum Room {
 }
 
 /// Messages of one key whose ids are being looked up, in order.
-pub(crate) type Parked = VecDeque<(Enqueue, Sender<Enqueued>)>;
+pub(crate) type Parked = VecDeque<(Enqueue, Told)>;
 
 /// The writer.
 pub struct Engine {
@@ -164,7 +165,7 @@ impl Engine {
             return Self::refuse(call, "the journal is closed");
         }
         match call {
-            Call::Enqueue(message, reply) => self.enqueue(message, reply),
+            Call::Enqueue(message, told) => self.enqueue(message, told),
             Call::Load(key, reply) => self.load(key, reply),
             Call::Commit(commit, reply) => self.commit(commit, reply),
             Call::Accepted(at, reply) => self.replies.push(Reply::Read(at, reply)),
@@ -256,7 +257,7 @@ impl Engine {
     pub fn refuse(call: Call, why: &str) {
         // Whoever asked may be gone; then nobody needs the answer.
         match call {
-            Call::Enqueue(_, reply) => drop(reply.send(Enqueued::Draining)),
+            Call::Enqueue(_, told) => told.tell(Enqueued::Draining),
             Call::Commit(_, reply) => drop(reply.send(CommitOutcome::Unknown { why: why.to_owned() })),
             Call::Load(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             Call::Accepted(_, reply) => drop(reply.send(Err(JournalError::Closed))),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use domain::ids::{MessageId, SessionId, SessionKey};
 use protocol::journal::{
     Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, Loaded, LogPosition, OutRow, Queued,
-    RecentId, TurnEnd,
+    RecentId, Told, TurnEnd,
 };
 use supervision::pressure::Level;
 use tokio::sync::oneshot::Sender;
@@ -26,22 +26,22 @@ const FIND_KEYS_MAX: usize = 32;
 const FULL_PERCENT: u64 = 75;
 
 impl Engine {
-    pub(crate) fn enqueue(&mut self, message: Enqueue, reply: Sender<Enqueued>) {
+    pub(crate) fn enqueue(&mut self, message: Enqueue, told: Told) {
         if let Some(parked) = self.parked.get_mut(&message.key) {
             let bytes = message.body.len() as u64;
             if parked.len() >= self.options.inbox_max as usize {
-                return drop(reply.send(session_full(parked.len())));
+                return told.tell(session_full(parked.len()));
             }
             if self.state.totals.open_bytes + self.parked_bytes + bytes > self.options.queued_max_bytes {
-                return drop(reply.send(process_full(self.state.totals.open, BusyReason::Process)));
+                return told.tell(process_full(self.state.totals.open, BusyReason::Process));
             }
             self.parked_bytes += bytes;
-            return parked.push_back((message, reply));
+            return parked.push_back((message, told));
         }
-        self.decide(message, reply);
+        self.decide(message, told);
     }
 
-    fn decide(&mut self, message: Enqueue, reply: Sender<Enqueued>) {
+    fn decide(&mut self, message: Enqueue, told: Told) {
         let id = id_hash(&message.source, &message.message_id);
         let gate = Gate {
             now_ms: self.around.ports.clock.wall_ms(),
@@ -65,20 +65,20 @@ impl Engine {
             }
         };
         match admit(key, &message, id, &bounds, &gate) {
-            Admission::Answer(answer) => self.replies.push(Reply::Enqueue(answer, reply)),
+            Admission::Answer(answer) => self.replies.push(Reply::Enqueue(answer, told)),
             Admission::FindIds => {
                 self.parked_bytes += message.body.len() as u64;
                 self.state.set_finding(&message.key, true);
                 self.finding.push(message.key.clone());
-                self.parked.entry(message.key.clone()).or_default().push_back((message, reply));
+                self.parked.entry(message.key.clone()).or_default().push_back((message, told));
             }
             Admission::Accept { seq, position, state } => {
                 let size = 256 + message.key.as_str().len() + message.message_id.as_str().len() + message.body.len();
                 match self.room(size) {
                     Room::Ready => {}
-                    Room::Stalled => return self.stall(Call::Enqueue(message, reply)),
+                    Room::Stalled => return self.stall(Call::Enqueue(message, told)),
                     Room::TooLarge | Room::Failed => {
-                        return self.replies.push(Reply::Enqueue(busy(RETRY_DISK_MS, BusyReason::Disk), reply));
+                        return self.replies.push(Reply::Enqueue(busy(RETRY_DISK_MS, BusyReason::Disk), told));
                     }
                 }
                 let answer = Enqueued::Accepted { turn: message.turn, seq, position, state };
@@ -96,8 +96,8 @@ impl Engine {
                 };
                 self.append(Record::Accepted { key: key.clone(), message: Arc::new(accepted) });
                 match self.state.newest(&key) {
-                    Some(item) => self.replies.push(Reply::Accepted(answer, Queued { key, item }, reply)),
-                    None => self.replies.push(Reply::Enqueue(answer, reply)),
+                    Some(item) => self.replies.push(Reply::Accepted(answer, Queued { key, item }, told)),
+                    None => self.replies.push(Reply::Enqueue(answer, told)),
                 }
             }
         }
@@ -171,8 +171,8 @@ impl Engine {
             Self::refuse(call, "the journal was closed while it waited for space");
         }
         for (_, parked) in self.parked.drain() {
-            for (message, reply) in parked {
-                Self::refuse(Call::Enqueue(message, reply), "the journal is closed");
+            for (message, told) in parked {
+                Self::refuse(Call::Enqueue(message, told), "the journal is closed");
             }
         }
     }
@@ -203,16 +203,16 @@ impl Engine {
                 Ok(ids) => {
                     let here = LogPosition(self.log.here());
                     self.state.remember(&key, &ids, here);
-                    for (message, reply) in parked {
-                        self.decide(message, reply);
+                    for (message, told) in parked {
+                        self.decide(message, told);
                     }
                     self.state.drop_unused_ids(&key);
                 }
                 Err(error) => {
                     self.state.set_finding(&key, false);
                     tracing::warn!(%error, "recent message ids of a transcript cannot be read; message refused");
-                    for (_, reply) in parked {
-                        drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Transcript)));
+                    for (_, told) in parked {
+                        told.tell(busy(RETRY_DISK_MS, BusyReason::Transcript));
                     }
                 }
             }

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey};
 use protocol::journal::{
-    Accepted, AskRows, Commit, CommitOutcome, DeadLetter, Enqueue, Enqueued, Journal, JournalError, JournalStatus,
-    LetterDetail, Loaded, LogPosition, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Unfinished,
-    ViewWritten,
+    Accepted, AskRows, Commit, CommitOutcome, DeadLetter, Enqueue, Journal, JournalError, JournalStatus, LetterDetail,
+    Loaded, LogPosition, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Told, Unfinished, ViewWritten,
 };
 use protocol::metrics::Metrics;
 use protocol::supervision::SupervisionLog;
@@ -111,8 +110,8 @@ impl LogJournal {
 }
 
 impl Journal for LogJournal {
-    fn enqueue(&self, message: Enqueue) -> oneshot::Receiver<Enqueued> {
-        self.ask(|reply| Call::Enqueue(message, reply))
+    fn admit(&self, message: Enqueue, told: Told) {
+        self.tell(Call::Enqueue(message, told));
     }
 
     fn load(&self, key: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {

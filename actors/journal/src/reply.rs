@@ -6,7 +6,7 @@ use std::sync::Arc;
 use domain::ids::{LetterId, TurnId};
 use protocol::journal::{
     Accepted, AskRows, CommitOutcome, DeadLetter, Enqueued, JournalError, LetterDetail, Loaded, LogPosition, OutRow,
-    Queued, Rows, Unfinished,
+    Queued, Rows, Told, Unfinished,
 };
 use protocol::trace::{Span, Step};
 use tokio::sync::oneshot::Sender;
@@ -19,9 +19,9 @@ use crate::state::LoadPlan;
 /// One answer.
 pub enum Reply {
     /// A new message: first to the sink, then to its door.
-    Accepted(Enqueued, Queued, Sender<Enqueued>),
+    Accepted(Enqueued, Queued, Told),
     /// Another verdict over a message.
-    Enqueue(Enqueued, Sender<Enqueued>),
+    Enqueue(Enqueued, Told),
     /// A verdict over a commit.
     Commit(CommitOutcome, Sender<CommitOutcome>),
     /// An activation; its lines are read from the log.
@@ -108,7 +108,7 @@ impl Engine {
     fn answer(&mut self, reply: Reply) {
         // Whoever asked may be gone; then nobody needs the answer.
         match reply {
-            Reply::Accepted(answer, _, reply) | Reply::Enqueue(answer, reply) => drop(reply.send(answer)),
+            Reply::Accepted(answer, _, told) | Reply::Enqueue(answer, told) => told.tell(answer),
             Reply::Commit(outcome, reply) => drop(reply.send(outcome)),
             Reply::Load(plan, reply) => self.answer_load(*plan, reply),
             Reply::Read(at, reply) => match self.source(self.state.resolve(at)) {

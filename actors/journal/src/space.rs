@@ -13,8 +13,8 @@ use crate::log::{Prepared, is_space};
 impl Engine {
     pub(crate) fn stall(&mut self, call: Call) {
         if self.stalled.len() >= STALLED_MAX {
-            if let Call::Enqueue(_, reply) = call {
-                return drop(reply.send(busy(RETRY_DISK_MS, BusyReason::Disk)));
+            if let Call::Enqueue(_, told) = call {
+                return told.tell(busy(RETRY_DISK_MS, BusyReason::Disk));
             }
             return Self::refuse(call, "too much waits for space in the log");
         }

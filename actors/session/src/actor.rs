@@ -271,6 +271,8 @@ impl Session {
         let (tx, rx) = oneshot::channel();
         let job = move || -> gather::Outcome {
             let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+            // A session that is busy looks at no other file.
+            shared.system.refresh(&shared.ports);
             let outcome = job(&shared.ports, &shared.file_of(&key));
             // The session may have crashed meanwhile; the next life looks at the file itself.
             Box::new(move || drop(tx.send(outcome)))

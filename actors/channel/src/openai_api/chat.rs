@@ -1,7 +1,7 @@
 //! One chat completion from its request to its answer.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, Response};
 use domain::body::body_hash;
 use domain::ids::{MessageId, SessionKey, TurnId};
-use protocol::journal::{DuplicateState, Enqueued};
+use protocol::journal::{DuplicateState, Enqueued, Told};
 use protocol::session::Mail;
 use protocol::turn::{Finished, Route};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -21,7 +21,7 @@ use super::stream;
 use crate::doors::{BODY_BYTES_MAX, Door, Doors, Submission, source};
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Outlet};
 use crate::hub::{Keep, Sink, Watch};
-use crate::outcome::{EndSink, Past, Refusal, Verdict, read_turn};
+use crate::outcome::{End, EndSink, Past, Refusal, Unheard, Verdict, read_turn};
 use crate::websocket::connection::own_message_id;
 
 /// How long a client may take to send its request.
@@ -55,25 +55,11 @@ pub(crate) async fn complete(
         drop(room);
         return Ok(stream::respond(doors, config, admitted, outlet, include_usage));
     }
-    let (sink, end) = EndSink::new();
-    let mut admitted = message.admit(sink).await?;
-    drop(room);
-    let finished = match admitted.past.take() {
-        Some(finished) => finished,
-        None => match tokio::time::timeout(config.timeout, end).await {
-            Ok(Ok(finished)) => finished,
-            Ok(Err(_)) => return Err(Refusal::Draining.into()),
-            Err(_) => {
-                let message = format!("no answer within {} s", config.timeout.as_secs());
-                let turn = Some(admitted.turn);
-                return Err(ApiError { turn, ..ApiError::server(504, "timeout", message) });
-            }
-        },
-    };
-    admitted.guard.done();
-    match ApiError::of_turn(admitted.turn, &finished) {
+    let (mut guard, finished) = message.answer(config, room).await?;
+    guard.done();
+    match ApiError::of_turn(guard.turn, &finished) {
         Some(error) => Err(error),
-        None => Ok(completion(admitted.turn, doors.ports.clock.wall_ms() / 1000, &config.model, &finished)),
+        None => Ok(completion(guard.turn, doors.ports.clock.wall_ms() / 1000, &config.model, &finished)),
     }
 }
 
@@ -148,36 +134,97 @@ pub(crate) struct Admitted {
 }
 
 impl Message<'_> {
-    async fn admit(self, sink: Arc<dyn Sink>) -> Result<Admitted, ApiError> {
-        let Self { doors, key, turn, idempotency_key, body } = self;
-        let keep = if idempotency_key.is_some() { Keep::Yes } else { Keep::No };
-        let watch = doors.hub.watch_turn(&key, turn, keep, Arc::clone(&sink));
-        let message_id = idempotency_key.clone().unwrap_or_else(|| own_message_id(turn));
-        let verdict = doors.submit(Submission {
-            key: key.clone(),
-            turn,
-            source: source("api"),
-            message_id,
-            route: Route::Reply,
-            body,
+    /// Waits for the whole answer. It is the only thing that wakes the request, if all goes well.
+    async fn answer(self, config: &ApiConfig, room: OwnedSemaphorePermit) -> Result<(Guard, Arc<Finished>), ApiError> {
+        let (sink, end) = EndSink::new();
+        let (doors, unheard) = (self.doors.clone(), Unheard::new(&sink));
+        let guard = self.submit(sink, move |enqueued| {
+            drop(room);
+            let verdict = Verdict::from_journal(Some(enqueued), doors.ports.clock.wall_ms());
+            if let Verdict::Accepted { turn, .. } = verdict {
+                doors.accepted(Door::Api, turn);
+            }
+            unheard.hear(verdict);
         });
-        let mut guard = Guard {
-            doors: doors.clone(),
-            key,
-            turn,
-            cancels: idempotency_key.is_none(),
-            verdict: Some(verdict),
-            watch: Some(watch),
-        };
-        match guard.verdict().await {
-            Verdict::Accepted { turn, .. } => Ok(Admitted { turn, past: None, guard }),
-            Verdict::Duplicate { turn, state } => guard.join(turn, state, sink).await,
-            Verdict::Refused(refusal) => {
-                guard.done();
-                Err(refusal.into())
+        match wait(config, guard.turn, end).await? {
+            End::Finished(finished) => Ok((guard, finished)),
+            End::Refused(refusal) => Err(guard.refused(refusal)),
+            End::Duplicate { turn, state } => {
+                let (sink, end) = EndSink::new();
+                let mut first = guard.join(turn, state, sink).await?;
+                if let Some(finished) = first.past.take() {
+                    return Ok((first.guard, finished));
+                }
+                match wait(config, first.turn, end).await? {
+                    End::Finished(finished) => Ok((first.guard, finished)),
+                    End::Refused(_) | End::Duplicate { .. } => Err(Refusal::Draining.into()),
+                }
             }
         }
     }
+
+    /// Waits until the message is durable.
+    async fn admit(self, sink: Arc<dyn Sink>) -> Result<Admitted, ApiError> {
+        let doors = self.doors;
+        let (told, verdict) = oneshot::channel();
+        let guard = self.submit(Arc::clone(&sink), move |enqueued| drop(told.send(enqueued)));
+        match doors.verdict(Door::Api, &guard.key, verdict.await.ok()) {
+            Verdict::Accepted { turn, .. } => Ok(Admitted { turn, past: None, guard }),
+            Verdict::Duplicate { turn, state } => guard.join(turn, state, sink).await,
+            Verdict::Refused(refusal) => Err(guard.forget(refusal)),
+        }
+    }
+
+    /// Hands the message to the journal and watches its turn; `hear` is told the verdict while the client is there.
+    fn submit(self, sink: Arc<dyn Sink>, hear: impl FnOnce(Enqueued) + Send + 'static) -> Guard {
+        let Self { doors, key, turn, idempotency_key, body } = self;
+        let keep = if idempotency_key.is_some() { Keep::Yes } else { Keep::No };
+        let watch = Some(doors.hub.watch_turn(&key, turn, keep, sink));
+        let cancels = idempotency_key.is_none();
+        let message_id = idempotency_key.unwrap_or_else(|| own_message_id(turn));
+        let stage = Arc::new(Mutex::new(Stage::Asked));
+        let told = {
+            let (stage, sessions, key) = (Arc::clone(&stage), Arc::clone(&doors.sessions), key.clone());
+            Told::new(move |enqueued| match (enter(&stage, Stage::Told), &enqueued) {
+                // The session hears of the message before anybody is told of it, so the cancel finds it.
+                (Stage::Left, Enqueued::Accepted { turn, .. }) => {
+                    let _ = sessions.tell(&key, Mail::CancelTurn { turn: *turn });
+                }
+                (Stage::Left, _) => {}
+                (Stage::Asked | Stage::Told, _) => hear(enqueued),
+            })
+        };
+        let (source, route) = (source("api"), Route::Reply);
+        doors.submit_and_tell(Submission { key: key.clone(), turn, source, message_id, route, body }, told);
+        Guard { doors: doors.clone(), key, turn, cancels, stage, watch }
+    }
+}
+
+async fn wait(config: &ApiConfig, turn: TurnId, end: oneshot::Receiver<End>) -> Result<End, ApiError> {
+    match tokio::time::timeout(config.timeout, end).await {
+        Ok(Ok(end)) => Ok(end),
+        Ok(Err(_)) => Err(Refusal::Draining.into()),
+        Err(_) => {
+            let message = format!("no answer within {} s", config.timeout.as_secs());
+            Err(ApiError { turn: Some(turn), ..ApiError::server(504, "timeout", message) })
+        }
+    }
+}
+
+/// Where a message stands between its client and the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No verdict yet.
+    Asked,
+    /// The verdict is out.
+    Told,
+    /// The client left before, and takes its turn along.
+    Left,
+}
+
+/// Enters `next`; gives what was before.
+fn enter(stage: &Mutex<Stage>, next: Stage) -> Stage {
+    std::mem::replace(&mut *stage.lock().unwrap_or_else(PoisonError::into_inner), next)
 }
 
 /// Ties a turn to its request: without an `Idempotency-Key` a client that goes away takes its turn along.
@@ -186,18 +233,21 @@ pub(crate) struct Guard {
     key: SessionKey,
     turn: TurnId,
     cancels: bool,
-    verdict: Option<oneshot::Receiver<Enqueued>>,
+    stage: Arc<Mutex<Stage>>,
     watch: Option<Watch>,
 }
 
 impl Guard {
-    async fn verdict(&mut self) -> Verdict {
-        let enqueued = match &mut self.verdict {
-            Some(verdict) => verdict.await.ok(),
-            None => None,
-        };
-        self.verdict = None;
-        self.doors.verdict(Door::Api, &self.key, enqueued)
+    /// Nothing was written.
+    fn forget(mut self, refusal: Refusal) -> ApiError {
+        self.done();
+        refusal.into()
+    }
+
+    /// Nothing was written, and nobody counted that yet.
+    fn refused(self, refusal: Refusal) -> ApiError {
+        self.doors.refused(Door::Api, &self.key, refusal);
+        self.forget(refusal)
     }
 
     /// Watches the turn of the first request with this key.
@@ -228,21 +278,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.cancels {
-            return;
-        }
-        let (sessions, key, turn) = (Arc::clone(&self.doors.sessions), self.key.clone(), self.turn);
-        let Some(verdict) = self.verdict.take() else {
+        if self.cancels && enter(&self.stage, Stage::Left) == Stage::Told {
             // A session that cannot be reached now keeps the turn; nobody waits for it any more.
-            let _ = sessions.tell(&key, Mail::CancelTurn { turn });
-            return;
-        };
-        // The session hears of the message before its verdict is out, so a cancel after the verdict finds it.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(async move {
-            if let Ok(Enqueued::Accepted { turn, .. }) = verdict.await {
-                let _ = sessions.tell(&key, Mail::CancelTurn { turn });
-            }
-        });
+            let _ = self.doors.sessions.tell(&self.key, Mail::CancelTurn { turn: self.turn });
+        }
     }
 }

@@ -12,7 +12,8 @@ use domain::chat::{Usage, plain_text};
 use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionKey, Source, TurnId};
 use protocol::journal::{
     Accepted, AcceptedState, AskRows, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
-    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, OutRow, Quarantine, Rows, Unfinished, ViewWritten,
+    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, OutRow, Quarantine, Rows, Told, Unfinished,
+    ViewWritten,
 };
 use protocol::metrics::Metrics;
 use protocol::registry::{Sessions, Unreachable};
@@ -192,19 +193,19 @@ fn now<T>(value: T) -> oneshot::Receiver<T> {
 }
 
 impl Journal for Backend {
-    fn enqueue(&self, message: Enqueue) -> oneshot::Receiver<Enqueued> {
+    fn admit(&self, message: Enqueue, told: Told) {
         if let Some(refusal) = self.refusal.lock().unwrap().take() {
-            return now(refusal);
+            return told.tell(refusal);
         }
         let id = (message.key.clone(), message.source.clone(), message.message_id.clone());
         let mut known = self.known.lock().unwrap();
         if let Some((turn, hash)) = known.get(&id).copied() {
             if hash != message.body_hash {
-                return now(Enqueued::Conflict { turn });
+                return told.tell(Enqueued::Conflict { turn });
             }
             let ended = matches!(self.records.lock().unwrap().get(&turn), Some(TurnRecord::Ended { .. }));
             let state = if ended { DuplicateState::Ended } else { DuplicateState::Open };
-            return now(Enqueued::Duplicate { turn, state });
+            return told.tell(Enqueued::Duplicate { turn, state });
         }
         known.insert(id, (message.turn, message.body_hash));
         let (turn, seq) = (message.turn, Seq(known.len() as u64));
@@ -213,7 +214,7 @@ impl Journal for Backend {
             Player { hub, key, turn, attempt: 1, seq: 0 }.start();
         }
         self.messages.send(message).unwrap();
-        now(Enqueued::Accepted { turn, seq, position: 0, state: AcceptedState::Running })
+        told.tell(Enqueued::Accepted { turn, seq, position: 0, state: AcceptedState::Running });
     }
     fn load(&self, _: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
         unreachable!("doors load nothing")

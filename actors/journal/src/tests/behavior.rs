@@ -32,8 +32,8 @@ fn messages_are_accepted_in_order_and_handed_on_before_the_answer() {
 fn nothing_is_answered_before_the_sync() {
     let mut machine = start();
     machine.enqueue(message("a", 1, "m1", b"x"));
-    let mut second = machine.submit(|reply| Call::Enqueue(message("a", 2, "m2", b"y"), reply));
-    let mut twin = machine.submit(|reply| Call::Enqueue(message("a", 9, "m2", b"y"), reply));
+    let mut second = machine.submit(|reply| Call::Enqueue(message("a", 2, "m2", b"y"), reply.into()));
+    let mut twin = machine.submit(|reply| Call::Enqueue(message("a", 9, "m2", b"y"), reply.into()));
     assert!(second.try_recv().is_err());
     assert!(twin.try_recv().is_err(), "a duplicate waits for the first one");
     assert_eq!(machine.sink.0.lock().unwrap().len(), 1);
@@ -330,7 +330,7 @@ fn an_id_that_is_synced_while_ids_are_read_is_not_forgotten() {
     let mut machine = machine.kill();
     let loaded = machine.load(&key("a"));
     // The file is read before the turn ends, and the answer comes after its line was synced.
-    let mut other = machine.submit(|reply| Call::Enqueue(message("a", 2, "m2", b"x"), reply));
+    let mut other = machine.submit(|reply| Call::Enqueue(message("a", 2, "m2", b"x"), reply.into()));
     machine.engine.turn();
     let read = machine.calls.try_recv().unwrap();
     let mut end = commit(&key("a"), loaded.session, loaded.epoch, loaded.next_commit);

@@ -113,7 +113,7 @@ impl Script {
         let body = vec![b'x'; if self.roll(4) == 0 { 1500 } else { 60 }];
         let sent = Sent { id: format!("m{n}"), body, turn: turn(n) };
         let message = message(name.as_str(), n, &sent.id, &sent.body);
-        let answer = machine.submit(|reply| Call::Enqueue(message, reply));
+        let answer = machine.submit(|reply| Call::Enqueue(message, reply.into()));
         self.keys.get_mut(name).unwrap().asked.push((sent, answer));
     }
 

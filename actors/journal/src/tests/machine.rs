@@ -155,7 +155,7 @@ impl Machine {
     }
 
     pub fn enqueue(&mut self, message: Enqueue) -> Enqueued {
-        self.ask(|reply| Call::Enqueue(message, reply))
+        self.ask(|reply| Call::Enqueue(message, reply.into()))
     }
 
     pub fn load(&mut self, key: &SessionKey) -> Loaded {

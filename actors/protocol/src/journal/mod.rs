@@ -82,10 +82,39 @@ pub enum JournalError {
     Closed,
 }
 
+/// Who is told the verdict over a message: once, on the journal's thread, so it must not wait for anything. It is
+/// dropped untold when the journal is gone.
+pub struct Told(Box<dyn FnOnce(Enqueued) + Send>);
+
+impl Told {
+    /// Calls `hear`.
+    pub fn new(hear: impl FnOnce(Enqueued) + Send + 'static) -> Self {
+        Self(Box::new(hear))
+    }
+
+    /// Tells it.
+    pub fn tell(self, verdict: Enqueued) {
+        (self.0)(verdict);
+    }
+}
+
+impl From<oneshot::Sender<Enqueued>> for Told {
+    fn from(to: oneshot::Sender<Enqueued>) -> Self {
+        // Whoever asked may be gone; then nobody needs the answer.
+        Self::new(move |verdict| drop(to.send(verdict)))
+    }
+}
+
 /// The journal of this process. See the table above.
 pub trait Journal: Send + Sync + 'static {
     /// Admits one message.
-    fn enqueue(&self, message: Enqueue) -> oneshot::Receiver<Enqueued>;
+    fn enqueue(&self, message: Enqueue) -> oneshot::Receiver<Enqueued> {
+        let (told, verdict) = oneshot::channel();
+        self.admit(message, told.into());
+        verdict
+    }
+    /// Admits one message, and tells how it went in place.
+    fn admit(&self, message: Enqueue, told: Told);
     /// Begins an incarnation of a session: takes the next epoch.
     fn load(&self, key: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>>;
     /// Makes progress durable.

@@ -262,6 +262,12 @@ impl Session {
                 let before = live.view.lag_bytes();
                 live.view.written(&standing);
                 self.shared.metrics.view_lag_bytes.dec_by((before - live.view.lag_bytes()) as i64);
+                if standing.found.is_some() {
+                    // The conversation in memory lacks what somebody else said.
+                    live.context = None;
+                } else if let Some(context) = &mut live.context {
+                    context.checked_at = now.mono;
+                }
                 self.tell_written(through);
                 self.report_found(standing.found, None);
             }

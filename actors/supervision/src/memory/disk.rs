@@ -6,11 +6,14 @@
 //! each may be there, be missing, or be torn at any byte or sector, in any order; names survive as a prefix of what was
 //! done in their directory. Directories themselves are durable at once, as the real disk syncs them when it makes them.
 
+mod file;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use self::file::MemoryFile;
 use super::SeededIds;
 use crate::ports::{Disk, DiskFile, Ids, Open, Stat};
 
@@ -444,64 +447,5 @@ impl Disk for PowerCutDisk {
                 state.settle_file(number, succeeds);
             }
         })
-    }
-}
-
-struct MemoryFile {
-    disk: PowerCutDisk,
-    number: u64,
-    opened: Stat,
-    writable: bool,
-}
-
-impl MemoryFile {
-    fn write(&self, write: Write) -> io::Result<()> {
-        if !self.writable {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        self.disk.state().write(self.number, write)
-    }
-}
-
-fn index(number: u64) -> io::Result<usize> {
-    usize::try_from(number).map_err(io::Error::other)
-}
-
-impl DiskFile for MemoryFile {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut state = self.disk.state();
-        state.powered()?;
-        if state.fault(Fault::ReadEio) {
-            return Err(eio());
-        }
-        let offset = index(offset)?;
-        let seen = &state.inode(self.number).seen;
-        let from = seen.get(offset..).unwrap_or_default();
-        let length = from.len().min(into.len());
-        into[..length].copy_from_slice(&from[..length]);
-        Ok(length)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write(Write::Bytes { offset: index(offset)?, bytes: bytes.to_vec() })
-    }
-
-    fn set_length(&self, length: u64) -> io::Result<()> {
-        self.write(Write::Length(index(length)?))
-    }
-
-    fn opened(&self) -> Stat {
-        self.opened
-    }
-
-    fn stat(&self) -> io::Result<Stat> {
-        let state = self.disk.state();
-        state.powered()?;
-        Ok(state.stat(self.number))
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let number = self.number;
-        self.disk.state().sync(|state, succeeds| state.settle_file(number, succeeds))
     }
 }

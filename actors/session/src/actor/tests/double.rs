@@ -179,7 +179,7 @@ impl Journal for FakeJournal {
     fn view_written(&self, written: ViewWritten) {
         self.books().views.push(written);
     }
-    fn enqueue(&self, _: Enqueue) -> oneshot::Receiver<Enqueued> {
+    fn admit(&self, _: Enqueue, _: Told) {
         unreachable!("sessions do not enqueue")
     }
     fn quarantine(&self, _: Quarantine) -> oneshot::Receiver<()> {
@@ -479,7 +479,8 @@ impl Stage {
     pub async fn filed(&self, lines: usize) {
         let written = async {
             while self.file().lines().count() != lines {
-                tokio::task::yield_now().await;
+                // On the paused clock: it lets writes gather and go over.
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
         };
         with_deadline("the file", written).await;
