@@ -68,7 +68,7 @@ impl Journal for Double {
         self.close(id, false);
         now(())
     }
-    fn enqueue(&self, _: Enqueue) -> oneshot::Receiver<Enqueued> {
+    fn admit(&self, _: Enqueue, _: protocol::journal::Told) {
         unreachable!("a deliverer accepts nothing")
     }
     fn load(&self, _: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
