@@ -42,7 +42,7 @@ use crate::shared::{Neighbours, Shared};
 use crate::sweep::{self, Tick};
 use crate::turn::{Input, Now, Shown, Verdict};
 
-use live::Live;
+use live::{Exit, Live};
 
 /// How much control mail is kept while a session loads. What is beyond is dropped, and its asker sees that.
 const KEPT_MAX: usize = 1024;
@@ -282,10 +282,10 @@ impl Session {
         rx
     }
 
-    /// A turn that waits for the file waits for no other session.
+    /// A turn or an exit that waits for the file waits for no other session.
     fn hurry_file(&self) {
         if let Life::Live(live) = &self.state
-            && live.machine.waiting() > 0
+            && (live.machine.waiting() > 0 || live.exit != Exit::No)
             && !live.view.is_clean()
         {
             gather::hurry(&*self.shared.ports.offload);

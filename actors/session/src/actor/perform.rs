@@ -101,6 +101,7 @@ impl Session {
         if let Life::Live(live) = &mut self.state {
             live.exit = exit;
         }
+        self.hurry_file();
     }
 
     fn read_body(&mut self, at: LogPosition, ctx: &mut Ctx<Self>) {
