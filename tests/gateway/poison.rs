@@ -185,7 +185,9 @@ fn a_turn_that_aborts_the_process_is_given_up_after_five_deaths_at_most_and_alon
     let dead: Vec<_> = events.iter().filter(|event| event["event"] == "dead_lettered").collect();
     assert_eq!(dead.len(), 1, "{dead:?}");
     assert_eq!(dead[0]["session"], "cli:guilty");
+    // Its transcript is brought up to the journal when it is used again.
+    assert!(place.run(&["agent", "-m", "again", "-s", "cli:innocent"]).status.success());
     let innocent = said(&place.transcript("cli.innocent"));
-    assert_eq!(innocent.len(), 2, "{innocent:?}");
+    assert_eq!(innocent.len(), 4, "{innocent:?}");
     assert!(innocent[1].1.contains("innocent"), "{innocent:?}");
 }

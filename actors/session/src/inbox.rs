@@ -100,8 +100,8 @@ impl Inbox {
     pub fn end_running(&mut self) {
         if let Some((seq, _)) = self.running.take() {
             self.ended = self.ended.max(seq);
-            let ended = self.ended;
-            self.cancelled.retain(|seq| *seq > ended);
+            let waiting = &self.waiting;
+            self.cancelled.retain(|seq| waiting.iter().any(|item| item.seq == *seq));
         }
     }
 

@@ -497,8 +497,3 @@ pub fn tell_turn(event: &TurnEvent, books: &Books) -> String {
     };
     format!("{} {} attempt={} seq={} {what}", event.key, books.name(event.turn), event.attempt, event.seq)
 }
-
-/// Whether a turn may have ended without a word in its transcript: it was cancelled before it began.
-pub fn may_be_silent(turn: &Turn) -> bool {
-    turn.unwanted
-}

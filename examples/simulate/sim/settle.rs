@@ -10,7 +10,7 @@ use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
 use supervision::ports::Disk;
 
-use super::books::{Books, may_be_silent};
+use super::books::Books;
 use super::drive::{Running, transcript};
 use super::process::locked;
 
@@ -93,7 +93,7 @@ async fn ask_for_turns(running: &Running) {
             return;
         }
         running.process.note(|books| {
-            let silent = books.turns.get(&turn).is_some_and(may_be_silent);
+            let silent = books.turns.get(&turn).is_some_and(|turn| turn.unwanted);
             match record {
                 Ok(Some(TurnRecord::Ended { .. })) => {}
                 Ok(None) if silent => {}
@@ -221,7 +221,7 @@ fn account(books: &Books, message: usize, written: &Written, dead: &BTreeMap<Tur
     let ends = written.ends.get(&turn).map(Vec::as_slice).unwrap_or_default();
     let users = written.users.get(&turn).copied().unwrap_or(0);
     let letters = dead.get(&turn).copied().unwrap_or(0);
-    let silent = may_be_silent(known) && users == 0 && ends.is_empty() && known.end.is_none_or(is_cancelled);
+    let silent = known.unwanted && users == 0 && ends.is_empty() && known.end.is_none_or(is_cancelled);
     if silent {
         return Ok(());
     }

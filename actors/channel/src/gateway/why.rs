@@ -10,7 +10,7 @@ use domain::ids::{SessionKey, TurnId};
 use domain::transcript::{TurnClose, read_lines, turn_record};
 use protocol::journal::{DeadLetter, Journal, LetterKind};
 use protocol::session::{Mail, TurnRecord};
-use protocol::supervision::{Event, Kind};
+use protocol::supervision::{Event, Kind, TreeNode};
 use protocol::turn::TurnResult;
 use supervision::log::timestamp;
 use supervision::log_read::Events;
@@ -58,7 +58,8 @@ pub async fn why(
         None => Vec::new(),
     };
     let letters: Vec<DeadLetter> = letters.into_iter().filter(|letter| is_of(letter, &subject)).collect();
-    let hint = letters.first().map(|letter| letter.key.clone());
+    let running = || doors.and_then(|doors| running_key(&doors.sessions.tree(), &subject));
+    let hint = letters.first().map(|letter| letter.key.clone()).or_else(running);
     let (looking, wanted) = (sources.clone(), subject.clone());
     let found = blocking(sources, move || find(&looking, &wanted, hint)).await?;
     let mut facts = Facts {
@@ -178,6 +179,15 @@ fn logged_key(sources: &Sources, turn: TurnId) -> io::Result<Option<SessionKey>>
         }
     }
     Ok(None)
+}
+
+/// The session that runs a turn now.
+fn running_key(node: &TreeNode, subject: &Subject) -> Option<SessionKey> {
+    let Subject::Turn(turn) = subject else { return None };
+    if node.turn == Some(*turn) {
+        return node.session.clone();
+    }
+    node.children.iter().find_map(|child| running_key(child, subject))
 }
 
 /// The session in whose transcript a turn stands; the likely ones are read first.

@@ -166,9 +166,10 @@ struct World {
     ended_order: Vec<TurnId>,
     begun: Option<TurnId>,
     refused: BTreeSet<TurnId>,
+    pushed: Vec<Out>,
     serial: u32,
-    /// A turn that is stopped may be taken up without a place, to end it.
-    stopping: bool,
+    /// Turns that were cancelled: they may be taken up without a place, to end them.
+    unwanted: BTreeSet<TurnId>,
     stalled: bool,
     reload: bool,
 }
@@ -198,8 +199,9 @@ impl World {
             ended_order: Vec::new(),
             begun: None,
             refused: BTreeSet::new(),
+            pushed: Vec::new(),
             serial: 0,
-            stopping: false,
+            unwanted: BTreeSet::new(),
             stalled: false,
             reload: false,
         }
@@ -229,7 +231,7 @@ impl World {
                 Effect::ReadBody(at) => self.reading = Some(at.0),
                 Effect::Began(turn, _) => {
                     assert!(self.begun.is_none(), "two turns at once");
-                    assert!(self.holds_place || self.stopping, "begun without a place");
+                    assert!(self.holds_place || self.unwanted.contains(&turn), "begun without a place");
                     assert_eq!(self.open.first().map(|seq| turn_id(*seq)), Some(turn), "out of order");
                     self.begun = Some(turn);
                 }
@@ -259,7 +261,6 @@ impl World {
                     if self.begun == Some(verdict.turn) {
                         self.begun = None;
                         self.holds_place = false;
-                        self.stopping = false;
                     }
                 }
                 Effect::Leave => self.left = true,
@@ -308,6 +309,7 @@ impl World {
             kept.started.extend(batch.tools_started);
         }
         self.interrupted |= batch.interrupted;
+        self.pushed.extend(batch.out);
         for (turn, end) in batch.ended {
             let kept = self.turns.get_mut(&turn).unwrap();
             assert!(kept.end.replace(end).is_none(), "ends twice");
@@ -364,13 +366,14 @@ impl World {
             Step::Refuse => self.refuse(),
             Step::View if std::mem::take(&mut self.view) => self.give(Input::ViewWritten),
             Step::Stop(all) => {
-                self.stopping |= self.crowded;
+                let reached = if all { self.open.len() } else { 1 };
+                self.unwanted.extend(self.open.iter().take(reached).map(|seq| turn_id(*seq)));
                 let (_, effects) = self.machine.stop(all, self.now);
                 self.perform(effects);
                 self.place();
             }
             Step::Cancel(seq) => {
-                self.stopping |= self.crowded;
+                self.unwanted.insert(turn_id(seq));
                 self.give(Input::Cancel(turn_id(seq)));
             }
             Step::Stall => {
@@ -393,7 +396,7 @@ impl World {
             Step::Interrupt => {
                 self.give(Input::Interrupt);
                 while !self.left {
-                    let all = [Step::Read, Step::ToolEnds(0), Step::Durable];
+                    let all = [Step::Read, Step::ToolEnds(0), Step::Durable, Step::View];
                     all.into_iter().for_each(|step| self.take(step));
                 }
                 self.restart(0, LeftBy::Interrupted);
@@ -639,16 +642,15 @@ fn a_refusal_of_what_is_smaller_leaves_the_message_out_and_then_loads_again() {
 }
 
 #[test]
-fn stop_all_cancels_the_waiting_turns_in_one_commit() {
+fn stop_all_cancels_the_waiting_turns_each_in_its_place() {
     let mut world = thinking();
     for _ in 0..3 {
         world.take(Step::Enqueue);
     }
     world.take(Step::Stop(true));
-    assert_eq!(world.commits.len(), 2);
-    assert_eq!(world.commits[1].ended.len(), 3);
     world.settle();
-    assert_eq!(world.finished.len(), 4);
+    assert_eq!(world.ended_order, [1, 2, 3, 4].map(turn_id));
+    assert!(world.finished.values().all(|result| *result == TurnResult::Cancelled), "{:?}", world.finished);
 }
 
 #[test]
@@ -774,8 +776,9 @@ fn a_turn_begins_when_there_is_a_place_and_a_cancelled_one_needs_none() {
     assert_eq!((world.machine.state(), world.reading), (State::Waiting, None));
     world.take(Step::Cancel(1));
     world.take(Step::Cancel(2));
-    world.take(Step::Durable);
-    world.take(Step::Durable);
+    for step in [Step::Read, Step::Durable, Step::View, Step::Read, Step::Durable, Step::View] {
+        world.take(step);
+    }
     world.take(Step::Crowd(false));
     assert!(!world.holds_place && world.machine.is_idle());
     world.take(Step::Enqueue);
@@ -902,17 +905,17 @@ fn notices_of_failed_cancelled_and_given_up_turns_are_pushed_too() {
 }
 
 #[test]
-fn turns_that_are_dropped_while_they_wait_tell_their_chats() {
+fn turns_that_are_cancelled_while_they_wait_tell_their_chats() {
     let mut world = pushing();
     for seq in [3, 5] {
         offer(&mut world, InboxItem { push: Some(hook().into()), ..item(seq) });
     }
     offer(&mut world, item(7));
     world.take(Step::Cancel(3));
-    assert_eq!(told(&world), [(1, domain::prompt::CANCELLED_NOTICE)]);
     world.take(Step::Stop(true));
-    let ids: Vec<TurnId> = world.commits.iter().flat_map(|batch| &batch.out).map(|row| row.turn).collect();
-    assert_eq!(ids, [turn_id(3), turn_id(2), turn_id(5)]);
+    world.settle();
+    let told: Vec<(TurnId, &str)> = world.pushed.iter().map(|row| (row.turn, &*row.text)).collect();
+    assert_eq!(told, [2, 3, 5].map(|seq| (turn_id(seq), domain::prompt::CANCELLED_NOTICE)));
 }
 
 #[test]
