@@ -88,6 +88,7 @@ struct Real {
 impl App {
     /// Takes the directory, recovers what the last process left, and starts the actors. Doors stay closed until
     /// [`serve`](Self::serve).
+    #[expect(clippy::too_many_lines, reason = "the composition root: every part once, in the order of their needs")]
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let Options { loaded, purpose, tools, channels, world } = options;
         let env = crate::commands::environment();
@@ -385,6 +386,7 @@ async fn take_locks(paths: &Paths, purpose: Purpose) -> Result<[Lock; 2], Exit> 
     Ok([data, sessions])
 }
 
+#[expect(clippy::too_many_arguments, reason = "the composition root: what a journal needs, once")]
 fn open_journal(
     loaded: &Loaded,
     memory: &Arc<Pressure>,

@@ -29,6 +29,7 @@ impl Broken {
 const SEGMENTS_MIN: u64 = 4;
 
 /// All broken rules.
+#[expect(clippy::too_many_lines, reason = "a list of rules, one after the other")]
 pub fn broken(config: &Config) -> Vec<Broken> {
     let mut found = Vec::new();
     let mut rule = |fine: bool, path: &'static [&'static str], what: &str| {

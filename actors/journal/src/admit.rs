@@ -139,7 +139,11 @@ mod tests {
     fn the_more_is_open_the_later_a_sender_should_come_back() {
         let waits = |answer: Enqueued| match answer {
             Enqueued::Busy { retry_after_ms, .. } => retry_after_ms,
-            other => panic!("{other:?}"),
+            other @ (Enqueued::Accepted { .. }
+            | Enqueued::Duplicate { .. }
+            | Enqueued::Conflict { .. }
+            | Enqueued::Quarantined { .. }
+            | Enqueued::Draining) => panic!("{other:?}"),
         };
         assert_eq!([0, 1, 64, 100_000].map(|open| waits(session_full(open))), [1_000, 1_100, 7_400, 60_000]);
         let process = |open| waits(process_full(open, BusyReason::Memory));

@@ -144,11 +144,8 @@ fn refusal(body: &Value, status: u16) -> Told {
 /// Reads a stream to its end mark; without one it counts for nothing.
 async fn stream(mut response: Response) -> Told {
     let mut bytes = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
-            Ok(None) | Err(_) => break,
-        }
+    while let Ok(Some(chunk)) = response.chunk().await {
+        bytes.extend_from_slice(&chunk);
     }
     let Ok(text) = String::from_utf8(bytes) else { return Told::Nothing };
     let mut answer = String::new();

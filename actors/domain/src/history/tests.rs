@@ -255,7 +255,13 @@ fn of_turn(kind: EntryKind, number: u128) -> EntryKind {
             EntryKind::Assistant(assistant)
         }
         EntryKind::ToolResult(result) => EntryKind::ToolResult(ToolResultEntry { turn: Some(turn), ..result }),
-        other => other,
+        other @ (EntryKind::Shown(_)
+        | EntryKind::Compaction { .. }
+        | EntryKind::BranchSummary(_)
+        | EntryKind::Reset { .. }
+        | EntryKind::Silent
+        | EntryKind::Leaf { .. }
+        | EntryKind::Opaque { .. }) => other,
     }
 }
 

@@ -293,6 +293,7 @@ const OF_THE_FIRST_VERSION: [(u8, &str); 12] = [
     (12, "060102"),
 ];
 
+#[expect(clippy::too_many_lines, reason = "one record of each kind")]
 fn of_the_first_version(kind: u8) -> Record {
     let key = SessionKey::new("ws:a").unwrap();
     let turn = |n: u128| TurnId(Uuid::from_u128(n));

@@ -332,6 +332,7 @@ impl World {
         self.give(Input::Refused { bytes: 20_000_000 });
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each step of the model")]
     fn take(&mut self, step: Step) {
         self.now.mono += Duration::from_millis(1);
         match step {
