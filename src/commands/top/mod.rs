@@ -1,6 +1,6 @@
 //! `greenroom top`: a live view of the running gateway; one snapshot with `--once`, `--json`, or without a terminal.
 //!
-//! The model decides what a key or a snapshot means ([`model`]), the view draws it ([`view`]); only this file talks to
+//! The model decides what a key or a snapshot means (`model`), the view draws it (`view`); only this file talks to
 //! the terminal and to the gateway.
 
 mod model;
