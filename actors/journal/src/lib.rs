@@ -20,6 +20,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod journal;
+mod nobody;
 
 mod pump;
 
@@ -61,6 +62,7 @@ mod tests;
 
 pub use check::{CheckReport, DamageReport, SegmentReport, check};
 pub use journal::LogJournal;
+pub use nobody::Nobody;
 pub use options::{Durability, OpenError, Options};
 pub use recovery::RecoveryReport;
 pub use repair::{DamagedPlace, Hint, KeyLoss, RepairReport, repair};

@@ -12,9 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::ids::{SessionKey, TurnId};
-use protocol::journal::{JournalStatus, OutRow, OutSink, Queued, QueuedSink, RecentId, RecentIds};
+use protocol::journal::JournalStatus;
 use protocol::metrics::Metrics;
-use protocol::supervision::{Event, EventName, SupervisionLog};
 use serde::Serialize;
 use supervision::ports::{Disk, Open, Ports};
 use tokio::sync::watch;
@@ -24,6 +23,7 @@ use crate::carry::Notes;
 use crate::describe::{Described, describe};
 use crate::engine::{Engine, Surroundings};
 use crate::log::{self, Log, Segment};
+use crate::nobody::Nobody;
 use crate::options::{OpenError, Options};
 use crate::pump::{Inlet, Post};
 use crate::record::Record;
@@ -293,31 +293,5 @@ fn drive(engine: &mut Engine, calls: &Receiver<Call>) -> io::Result<()> {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
-    }
-}
-
-/// A repair speaks to nobody.
-struct Nobody;
-
-impl QueuedSink for Nobody {
-    fn queued(&self, _: Queued) {}
-}
-
-impl OutSink for Nobody {
-    fn out(&self, _: OutRow) {}
-}
-
-impl RecentIds for Nobody {
-    fn recent(&self, _: &SessionKey) -> io::Result<Vec<RecentId>> {
-        Ok(Vec::new())
-    }
-}
-
-impl SupervisionLog for Nobody {
-    fn latest(&self, _: EventName) -> Option<String> {
-        None
-    }
-    fn record(&self, _: Event) -> String {
-        String::new()
     }
 }

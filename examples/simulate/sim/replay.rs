@@ -4,30 +4,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use domain::ids::SessionKey;
-use journal::{LogJournal, Options};
-use protocol::journal::{Journal, OutRow, OutSink, Queued, QueuedSink, RecentId, RecentIds};
+use journal::{LogJournal, Nobody, Options};
+use protocol::journal::Journal;
 use protocol::metrics::Metrics;
 use supervision::log::MemoryLog;
 use supervision::memory::{PowerCutDisk, RuntimeClock, memory_ports};
 
 use super::drive::{HOME, Running};
-
-struct Nobody;
-
-impl QueuedSink for Nobody {
-    fn queued(&self, _: Queued) {}
-}
-
-impl OutSink for Nobody {
-    fn out(&self, _: OutRow) {}
-}
-
-impl RecentIds for Nobody {
-    fn recent(&self, _: &SessionKey) -> std::io::Result<Vec<RecentId>> {
-        Ok(Vec::new())
-    }
-}
 
 /// What a log says, as text. Opening it writes, so it is opened on a copy.
 async fn replay(running: &Running, disk: &PowerCutDisk) -> Result<String, String> {

@@ -14,11 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 use domain::body::body_hash;
 use domain::ids::{DeliveryId, MessageId, SessionKey, Source, TurnId};
-use journal::{LogJournal, OpenError, Options, RecoveryReport};
-use protocol::journal::{
-    Commit, Enqueue, Journal, Line, Loaded, Out, OutRow, OutSink, Quarantine, Queued, QueuedSink, RecentId, RecentIds,
-    TurnEnd,
-};
+use journal::{LogJournal, Nobody, OpenError, Options, RecoveryReport};
+use protocol::journal::{Commit, Enqueue, Journal, Line, Loaded, Out, Quarantine, TurnEnd};
 use protocol::metrics::Metrics;
 use protocol::turn::{PushRoute, Route};
 use supervision::log::MemoryLog;
@@ -217,22 +214,6 @@ fn first_integer(record: &[u8]) -> u64 {
 }
 
 // === a log that was written in earnest ===
-
-struct Nobody;
-
-impl QueuedSink for Nobody {
-    fn queued(&self, _: Queued) {}
-}
-
-impl OutSink for Nobody {
-    fn out(&self, _: OutRow) {}
-}
-
-impl RecentIds for Nobody {
-    fn recent(&self, _: &SessionKey) -> std::io::Result<Vec<RecentId>> {
-        Ok(Vec::new())
-    }
-}
 
 fn options() -> Options {
     Options { segment_bytes: SEGMENT as u64, max_bytes: 1 << 20, ..Options::new(DIR, "/sessions") }

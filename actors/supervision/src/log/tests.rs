@@ -162,8 +162,8 @@ impl DiskFile for StuckFile {
     }
 }
 
-#[test]
-fn what_does_not_fit_the_queue_is_counted_in_the_log() {
+/// A log whose disk stood still while twice as many events came as its queue holds, and how many came.
+fn overflowed() -> (Arc<PowerCutDisk>, Arc<LogWriter>, usize) {
     let (disk, gate) = (PowerCutDisk::new(), Arc::new((Mutex::new(false), Condvar::new())));
     let mut ports = memory_ports(disk.clone(), TestClock::new(), 1);
     ports.disk = Arc::new(Stuck { disk: disk.clone(), gate: Arc::clone(&gate) });
@@ -174,6 +174,12 @@ fn what_does_not_fit_the_queue_is_counted_in_the_log() {
     }
     *gate.0.lock().unwrap() = true;
     gate.1.notify_all();
+    (disk, log, sent)
+}
+
+#[test]
+fn what_does_not_fit_the_queue_is_counted_in_the_log() {
+    let (disk, log, sent) = overflowed();
     log.flush();
     log.record(event(1));
     log.flush();
@@ -187,16 +193,7 @@ fn what_does_not_fit_the_queue_is_counted_in_the_log() {
 
 #[test]
 fn what_was_lost_is_told_at_the_close_at_the_latest() {
-    let (disk, gate) = (PowerCutDisk::new(), Arc::new((Mutex::new(false), Condvar::new())));
-    let mut ports = memory_ports(disk.clone(), TestClock::new(), 1);
-    ports.disk = Arc::new(Stuck { disk: disk.clone(), gate: Arc::clone(&gate) });
-    let log = LogWriter::start(options(1 << 30, 2), &ports).unwrap();
-    let sent = QUEUED_EVENTS_MAX * 2;
-    for _ in 0..sent {
-        log.record(event(0));
-    }
-    *gate.0.lock().unwrap() = true;
-    gate.1.notify_all();
+    let (disk, log, sent) = overflowed();
     log.close();
     let events = read(&disk, &Filter::default());
     let last = events.last().unwrap();
