@@ -392,21 +392,7 @@ impl Engine {
     }
 
     fn show(&mut self) {
-        let totals = self.state.totals;
-        let status = JournalStatus {
-            accepted: totals.accepted,
-            done: totals.done,
-            dead: totals.dead,
-            cancelled: totals.cancelled,
-            open: totals.open,
-            oldest_open_ms: self.state.oldest_open_ms(),
-            open_bytes: totals.open_bytes,
-            outbox: self.state.outbox.len() as u64,
-            oldest_out_ms: self.state.outbox.iter().next().map(|row| row.committed_ms),
-            live_bytes: self.log.live_bytes(),
-            total_bytes: self.log.total_bytes(),
-            writable: !self.read_only && self.failed.is_none() && !self.closed,
-        };
+        let status = status_of(&self.state, &self.log, !self.read_only && self.failed.is_none() && !self.closed);
         let bytes = &self.around.metrics.journal_bytes;
         bytes.get_or_create(&ByState { state: "live" }).set(i64::try_from(status.live_bytes).unwrap_or(i64::MAX));
         bytes.get_or_create(&ByState { state: "total" }).set(i64::try_from(status.total_bytes).unwrap_or(i64::MAX));
@@ -416,6 +402,25 @@ impl Engine {
             work.journal_calls.get_or_create(&ByState { state }).set(gauge(calls));
         }
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+}
+
+/// What is told of a log and its state.
+pub fn status_of(state: &State, log: &Log, writable: bool) -> JournalStatus {
+    let totals = state.totals;
+    JournalStatus {
+        accepted: totals.accepted,
+        done: totals.done,
+        dead: totals.dead,
+        cancelled: totals.cancelled,
+        open: totals.open,
+        oldest_open_ms: state.oldest_open_ms(),
+        open_bytes: totals.open_bytes,
+        outbox: state.outbox.len() as u64,
+        oldest_out_ms: state.outbox.iter().next().map(|row| row.committed_ms),
+        live_bytes: log.live_bytes(),
+        total_bytes: log.total_bytes(),
+        writable,
     }
 }
 

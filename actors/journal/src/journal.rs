@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::call::Call;
 use crate::carry::Notes;
-use crate::engine::{Engine, Surroundings};
+use crate::engine::{Engine, Surroundings, status_of};
 use crate::options::{OpenError, Options};
 use crate::outgoing::{Outgoing, Step};
 use crate::pump::Pump;
@@ -71,7 +71,10 @@ impl LogJournal {
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
         let recovered = recovery::recover(&options, &around.ports)?;
         let report = recovered.report.clone();
-        let status = Arc::new(Mutex::new(JournalStatus::default()));
+        // Told from the first moment, before the thread has begun.
+        let writable = recovered.no_space.is_none();
+        let status = status_of(&recovered.state, &recovered.log, writable);
+        let status = Arc::new(Mutex::new(status));
         let (fail, failed) = watch::channel(None);
         let (notes, shown) = (Notes::default(), status.clone());
         let noted = notes.clone();

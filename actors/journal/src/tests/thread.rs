@@ -74,6 +74,8 @@ async fn many_sessions_share_one_log() {
     journal.close().await.unwrap();
     let (journal, report) = open(dir.path(), sink, Arc::new(Transcripts::default()));
     assert_eq!((report.keys as u64, report.open_turns), (SESSIONS_MANY, 0));
+    let status = journal.status();
+    assert!(status.writable && status.total_bytes > 0, "told from the first moment: {status:?}");
     for session in 0..SESSIONS_MANY {
         let loaded = journal.load(key(&format!("ws:{session}"))).await.unwrap().unwrap();
         assert_eq!((loaded.lines.len() as u64, loaded.next_commit), (TURNS, TURNS + 1));
