@@ -211,21 +211,23 @@ impl Registry {
     /// Asks idle sessions of a shard to leave, ends quarantines, and counts.
     pub(crate) fn sweep(&self, index: usize) {
         let sector = &self.sectors[index];
-        let (mut idle, mut live, mut mailbox) = (Vec::new(), 0, 0);
-        sector.slots.for_each(|slot| {
-            live += 1;
-            mailbox += slot.depth as u64;
-            if slot.depth == 0 && slot.note.turn.is_none() && slot.note.inbox == 0 {
-                idle.push(Idle { key: slot.key, idle: slot.idle });
-            }
-        });
-        sector.mailbox.store(mailbox, Ordering::Relaxed);
+        let live = sector.slots.len();
         let live_max = self.config.max_live.div_ceil(self.sectors.len());
         // For want of memory all that do nothing leave, after a moment, so that none goes between two turns.
         let idle_max = match self.memory.level() {
             Level::Calm => self.config.idle,
             Level::High | Level::Refusing => self.config.idle.min(IDLE_UNDER_PRESSURE),
         };
+        let (mut idle, mut mailbox) = (Vec::new(), 0);
+        sector.slots.for_each(|slot| {
+            mailbox += slot.depth as u64;
+            // Most sessions stay most of the time, so only those are looked at closer that may have to leave.
+            let quiet = slot.depth == 0 && slot.note.turn.is_none() && slot.note.inbox == 0;
+            if quiet && (slot.idle >= idle_max || live > live_max) {
+                idle.push(Idle { key: slot.key, idle: slot.idle });
+            }
+        });
+        sector.mailbox.store(mailbox, Ordering::Relaxed);
         for key in leavers(idle, live, idle_max, live_max) {
             // One that has left meanwhile needs no asking.
             let _ = sector.slots.tell_live(&key, Mail::Passivate);

@@ -262,7 +262,7 @@ impl Session {
         })
     }
 
-    /// Like [`on_file`](Self::on_file), together with the writes of other sessions.
+    /// Like [`on_file`](Self::on_file), together with the jobs of other sessions.
     fn on_file_soon<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Ports, &Path) -> T + Send + 'static,
@@ -278,7 +278,6 @@ impl Session {
             Box::new(move || drop(tx.send(outcome)))
         };
         gather::run_soon(&self.shared.ports.offload, Box::new(job));
-        self.hurry_file();
         rx
     }
 
@@ -288,7 +287,7 @@ impl Session {
             && (live.machine.waiting() > 0 || live.exit != Exit::No)
             && !live.view.is_clean()
         {
-            gather::hurry(&*self.shared.ports.offload);
+            gather::hurry(&self.shared.ports.offload);
         }
     }
 

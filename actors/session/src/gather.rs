@@ -1,7 +1,8 @@
 //! Brings the file writes of many sessions of one arbiter to the blocking pool together, and their outcomes back.
 //!
 //! Nobody waits for a file but the next turn of its session, so writes are gathered for a moment and go over in pieces:
-//! two wake-ups of a thread for many of them. A turn that waits hurries all that has gathered.
+//! two wake-ups of a thread for many of them. A turn that waits hurries all that has gathered, once whoever else is about
+//! to do something has done it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,14 +23,17 @@ pub type Outcome = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct Gather {
     jobs: Vec<Job>,
+    /// Somebody hands over in time.
     runs: bool,
+    /// Somebody hands over as soon as he gets his turn.
+    hurries: bool,
 }
 
 thread_local! {
     static GATHER: RefCell<Gather> = RefCell::default();
 }
 
-/// Ends the claim to hand over in time, also when the runtime is dropped under it; then what has gathered is dropped.
+/// Ends the claims to hand over, also when the runtime is dropped under them; then what has gathered is dropped.
 struct Runs;
 
 impl Drop for Runs {
@@ -46,20 +50,31 @@ pub fn run_soon(pool: &Arc<dyn Offload>, job: Job) {
         (gather.jobs.len() == PIECE_MAX, !std::mem::replace(&mut gather.runs, true))
     });
     if full {
-        hurry(&**pool);
+        hand_over(&**pool);
     }
     if begin {
         let pool = Arc::clone(pool);
         actix_rt::spawn(async move {
             let _runs = Runs;
             tokio::time::sleep(WAIT).await;
-            hurry(&*pool);
+            hand_over(&*pool);
         });
     }
 }
 
-/// Hands over now what has gathered.
-pub fn hurry(pool: &dyn Offload) {
+/// Hands over what has gathered behind the tasks that are ready to run now: they may have something to add.
+pub fn hurry(pool: &Arc<dyn Offload>) {
+    let begin = GATHER.with_borrow_mut(|gather| !std::mem::replace(&mut gather.hurries, true));
+    if begin {
+        let pool = Arc::clone(pool);
+        actix_rt::spawn(async move {
+            GATHER.with_borrow_mut(|gather| gather.hurries = false);
+            hand_over(&*pool);
+        });
+    }
+}
+
+fn hand_over(pool: &dyn Offload) {
     let jobs = GATHER.with_borrow_mut(|gather| std::mem::take(&mut gather.jobs));
     if jobs.is_empty() {
         return;
@@ -136,8 +151,9 @@ mod tests {
             }
             let clock = RuntimeClock::new();
             let begin = clock.mono();
-            hurry(&*pool);
-            hurry(&*pool);
+            hurry(&pool);
+            hurry(&pool);
+            run_soon(&pool, Box::new(|| Box::new(|| ())));
             while done.load(Ordering::SeqCst) < 3 {
                 tokio::task::yield_now().await;
             }

@@ -64,9 +64,9 @@ impl Inner {
         u64::try_from(self.clock.mono().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn view(&self, key: &SessionKey, slot: &Slot) -> SlotView {
+    fn view(&self, key: &SessionKey, slot: &Slot, now_ms: u64) -> SlotView {
         let cell = &slot.cell;
-        let since = |ms: &AtomicU64| Duration::from_millis(self.now_ms().saturating_sub(ms.load(Ordering::Relaxed)));
+        let since = |ms: &AtomicU64| Duration::from_millis(now_ms.saturating_sub(ms.load(Ordering::Relaxed)));
         let note = *cell.note();
         SlotView {
             key: key.clone(),
@@ -173,7 +173,7 @@ impl Slots {
     /// went with its mailbox. `None` if the slot was gone or belongs to a later activation.
     pub fn remove(&self, key: &SessionKey, incarnation: u64) -> Option<SlotView> {
         let (key, slot) = self.0.map.remove_if(key, |_, slot| slot.cell.incarnation == incarnation)?;
-        Some(self.0.view(&key, &slot))
+        Some(self.0.view(&key, &slot, self.0.now_ms()))
     }
 
     /// Notes that a session crashed and waits for its restart.
@@ -187,7 +187,7 @@ impl Slots {
 
     /// How a live session is.
     pub fn view(&self, key: &SessionKey) -> Option<SlotView> {
-        self.0.map.get(key).map(|slot| self.0.view(key, &slot))
+        self.0.map.get(key).map(|slot| self.0.view(key, &slot, self.0.now_ms()))
     }
 
     /// How many sessions are live.
@@ -202,8 +202,9 @@ impl Slots {
 
     /// Calls `look` for each live session, in no order. `look` must not touch the slots.
     pub fn for_each(&self, mut look: impl FnMut(SlotView)) {
+        let now_ms = self.0.now_ms();
         for slot in &self.0.map {
-            look(self.0.view(slot.key(), &slot));
+            look(self.0.view(slot.key(), &slot, now_ms));
         }
     }
 }

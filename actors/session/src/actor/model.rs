@@ -1,7 +1,5 @@
 //! The model's side of a turn: permit, conversation, call, answer.
 
-use std::sync::Arc;
-
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::prompt::failed_notice;
 use domain::transcript::read_lines;
@@ -13,6 +11,7 @@ use super::perform::NO_FRONT_END;
 use super::{Life, Session};
 use crate::context::{Context, FRESH_FOR};
 use crate::file;
+use crate::gather;
 use crate::shared::tell_front;
 use crate::turn::{Call, Input};
 
@@ -71,9 +70,7 @@ impl Session {
         let (life, number) = (self.life, live.ledger.next_commit);
         let known = live.context.is_some().then_some(live.view.stamp());
         let (at, pending) = (live.view.length(), live.view.pending().to_vec());
-        let shared = Arc::clone(&self.shared);
-        let read = self.on_file(move |ports, path| {
-            shared.system.refresh(ports);
+        let read = self.on_file_soon(move |ports, path| {
             if let Some(stamp) = known
                 && file::stamp(&*ports.disk, path)? == stamp
             {
@@ -82,6 +79,7 @@ impl Session {
             let (bytes, standing) = file::peek(&*ports.disk, path, at, &pending)?;
             Ok(Some((read_lines(&bytes), bytes.len() as u64, standing)))
         });
+        gather::hurry(&self.shared.ports.offload);
         ctx.spawn(read.into_actor(self).map(move |outcome, session, ctx| {
             if session.life == life {
                 let outcome = outcome.unwrap_or_else(|_| Err(std::io::Error::other("the read panicked")));

@@ -236,6 +236,7 @@ impl Session {
             let spare = Spare { id: EntryId(ports.ids.random()), now_ms };
             file::append(&*ports.disk, path, job.at, &job.lines, &spare)
         });
+        self.hurry_file();
         ctx.spawn(written.into_actor(self).map(move |outcome, session, ctx| {
             if session.life == life {
                 let outcome = outcome.unwrap_or_else(|_| Err(std::io::Error::other("the write panicked")));

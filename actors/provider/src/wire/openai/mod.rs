@@ -18,6 +18,7 @@ use futures::StreamExt;
 use protocol::provider::Delta;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use supervision::ports::Clock;
 use tokio::time::timeout;
@@ -26,7 +27,7 @@ use crate::Limits;
 use crate::retry::CallError;
 pub use chunk::Answer;
 use chunk::Assembly;
-use request::Quirks;
+use request::{Body, Quirks};
 use service::{Exchange, Outcome};
 
 /// How long the counts and the end mark may take after the answer said that it is complete.
@@ -123,8 +124,8 @@ impl Endpoint {
         self.key.expose_secret()
     }
 
-    pub(crate) fn body(&self, request: &ChatRequest) -> Value {
-        request::body(request, &self.quirks)
+    pub(crate) fn body<'a>(&'a self, request: &'a ChatRequest) -> Body<'a> {
+        Body { request, quirks: &self.quirks }
     }
 }
 
@@ -165,7 +166,7 @@ impl Caller {
     /// Tries once. `show` gets every piece; calls without an id get one that begins with `id_prefix`.
     pub(crate) async fn attempt(
         &self,
-        body: &Value,
+        body: &impl Serialize,
         id_prefix: &str,
         show: &mut impl FnMut(Delta),
     ) -> Result<Answer, CallError> {
@@ -176,7 +177,7 @@ impl Caller {
         }
     }
 
-    async fn exchange(&self, body: &Value, show: &mut impl FnMut(Delta)) -> Result<Assembly, CallError> {
+    async fn exchange(&self, body: &impl Serialize, show: &mut impl FnMut(Delta)) -> Result<Assembly, CallError> {
         let outcome = Arc::new(Outcome::default());
         let exchange = Exchange {
             http: self.http.clone(),

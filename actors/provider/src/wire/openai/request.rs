@@ -1,7 +1,9 @@
-//! From a [`ChatRequest`] to the body of a streamed chat completion: pure.
+//! From a [`ChatRequest`] to the body of a streamed chat completion: pure. The body is written straight from the
+//! request, without a tree of values in between: it is most of what a model call costs here.
 
 use domain::chat::{Arguments, AssistantMessage, Content, Message, ToolCall, ToolResult, plain_text};
 use domain::request::{ChatRequest, ToolSpec};
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Value, json};
 
 /// What is special about a server, as far as its requests go.
@@ -13,70 +15,130 @@ pub struct Quirks {
     pub extra_body: Map<String, Value>,
 }
 
-/// Builds the body.
-pub fn body(request: &ChatRequest, quirks: &Quirks) -> Value {
-    let mut body = Map::new();
-    body.insert("model".to_owned(), json!(request.model));
-    let mut messages = Vec::with_capacity(request.messages.len() + 1);
-    if !request.system.is_empty() {
-        messages.push(json!({"role": "system", "content": request.system}));
+/// The body of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Body<'a> {
+    /// What is asked.
+    pub request: &'a ChatRequest,
+    /// Of whom.
+    pub quirks: &'a Quirks,
+}
+
+/// Not for anybody to change: the reply is read as a stream.
+const STREAM: &str = "stream";
+
+impl Serialize for Body<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { request, quirks } = *self;
+        let bound = if quirks.max_completion_tokens { "max_completion_tokens" } else { "max_tokens" };
+        let mut ours = Ours { map: serializer.serialize_map(None)?, extra: &quirks.extra_body, done: Vec::new() };
+        ours.put("model", &request.model)?;
+        ours.put("messages", &Messages(request))?;
+        if !request.tools.is_empty() {
+            ours.put("tools", &Tools(&request.tools))?;
+        }
+        ours.put(bound, &request.max_tokens)?;
+        ours.put("temperature", &decimal(request.temperature))?;
+        ours.put("stream_options", &json!({"include_usage": true}))?;
+        let Ours { mut map, extra, done } = ours;
+        for (name, value) in extra {
+            if name != STREAM && !value.is_null() && !done.contains(&name.as_str()) {
+                map.serialize_entry(name, value)?;
+            }
+        }
+        map.serialize_entry(STREAM, &true)?;
+        map.end()
     }
-    messages.extend(request.messages.iter().map(message));
-    body.insert("messages".to_owned(), messages.into());
-    if !request.tools.is_empty() {
-        body.insert("tools".to_owned(), request.tools.iter().map(tool).collect());
-    }
-    let bound = if quirks.max_completion_tokens { "max_completion_tokens" } else { "max_tokens" };
-    body.insert(bound.to_owned(), request.max_tokens.into());
-    body.insert("temperature".to_owned(), decimal(request.temperature));
-    body.insert("stream_options".to_owned(), json!({"include_usage": true}));
-    for (name, value) in &quirks.extra_body {
-        if value.is_null() {
-            body.shift_remove(name);
-        } else {
-            body.insert(name.clone(), value.clone());
+}
+
+/// Writes our fields, unless they are overruled.
+struct Ours<'a, M> {
+    map: M,
+    extra: &'a Map<String, Value>,
+    done: Vec<&'static str>,
+}
+
+impl<M: SerializeMap> Ours<'_, M> {
+    fn put(&mut self, name: &'static str, value: &impl Serialize) -> Result<(), M::Error> {
+        self.done.push(name);
+        match self.extra.get(name) {
+            Some(Value::Null) => Ok(()),
+            Some(other) => self.map.serialize_entry(name, other),
+            None => self.map.serialize_entry(name, value),
         }
     }
-    // Not for anybody to change: the reply is read as a stream.
-    body.insert("stream".to_owned(), true.into());
-    Value::Object(body)
 }
 
 /// The number as it was written: `0.1`, not `0.10000000149011612`.
-fn decimal(number: f32) -> Value {
-    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+fn decimal(number: f32) -> Option<f64> {
+    number.to_string().parse().ok()
 }
 
-fn message(message: &Message) -> Value {
-    match message {
-        Message::User(content) => json!({"role": "user", "content": user_content(content)}),
-        Message::Assistant(answer) => assistant(answer),
-        Message::ToolResult(result) => tool_result(result),
-    }
-}
+struct Messages<'a>(&'a ChatRequest);
 
-fn user_content(content: &[Content]) -> Value {
-    if content.iter().all(|piece| matches!(piece, Content::Text { .. })) {
-        return plain_text(content).into();
-    }
-    let part = |piece: &Content| match piece {
-        Content::Text { text } => json!({"type": "text", "text": text}),
-        Content::Image { data, mime } => {
-            json!({"type": "image_url", "image_url": {"url": format!("data:{mime};base64,{data}")}})
+impl Serialize for Messages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(ChatRequest { system, messages, .. }) = *self;
+        let mut all = serializer.serialize_seq(None)?;
+        if !system.is_empty() {
+            all.serialize_element(&Text { role: "system", content: system })?;
         }
-    };
-    content.iter().map(part).collect()
+        for message in messages.iter() {
+            match message {
+                Message::User(content) => {
+                    all.serialize_element(&User { role: "user", content: UserContent(content) })?
+                }
+                Message::Assistant(answer) => all.serialize_element(&assistant(answer))?,
+                Message::ToolResult(result) => all.serialize_element(&tool_result(result))?,
+            }
+        }
+        all.end()
+    }
 }
 
-fn assistant(answer: &AssistantMessage) -> Value {
-    let mut message = Map::new();
-    message.insert("role".to_owned(), "assistant".into());
-    let silent = answer.text.is_empty() && !answer.calls.is_empty();
-    message.insert("content".to_owned(), if silent { Value::Null } else { answer.text.as_str().into() });
-    if !answer.calls.is_empty() {
-        message.insert("tool_calls".to_owned(), answer.calls.iter().map(tool_call).collect());
+#[derive(serde::Serialize)]
+struct Text<'a> {
+    role: &'static str,
+    content: &'a str,
+}
+
+#[derive(serde::Serialize)]
+struct User<'a> {
+    role: &'static str,
+    content: UserContent<'a>,
+}
+
+struct UserContent<'a>(&'a [Content]);
+
+impl Serialize for UserContent<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let [Content::Text { text }] = self.0 {
+            return serializer.serialize_str(text);
+        }
+        if self.0.iter().all(|piece| matches!(piece, Content::Text { .. })) {
+            return serializer.serialize_str(&plain_text(self.0));
+        }
+        serializer.collect_seq(self.0.iter().map(|piece| match piece {
+            Content::Text { text } => json!({"type": "text", "text": text}),
+            Content::Image { data, mime } => {
+                json!({"type": "image_url", "image_url": {"url": format!("data:{mime};base64,{data}")}})
+            }
+        }))
     }
-    Value::Object(message)
+}
+
+#[derive(serde::Serialize)]
+struct Assistant<'a> {
+    role: &'static str,
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Value>,
+}
+
+fn assistant(answer: &AssistantMessage) -> Assistant<'_> {
+    let silent = answer.text.is_empty() && !answer.calls.is_empty();
+    let content = (!silent).then_some(answer.text.as_str());
+    Assistant { role: "assistant", content, tool_calls: answer.calls.iter().map(tool_call).collect() }
 }
 
 fn tool_call(call: &ToolCall) -> Value {
@@ -88,13 +150,40 @@ fn tool_call(call: &ToolCall) -> Value {
     json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}})
 }
 
-fn tool_result(result: &ToolResult) -> Value {
-    json!({"role": "tool", "tool_call_id": result.call, "content": plain_text(&result.content)})
+#[derive(serde::Serialize)]
+struct Outcome<'a> {
+    role: &'static str,
+    tool_call_id: &'a str,
+    content: String,
 }
 
-fn tool(tool: &ToolSpec) -> Value {
-    let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
-    json!({"type": "function", "function": function})
+fn tool_result(result: &ToolResult) -> Outcome<'_> {
+    Outcome { role: "tool", tool_call_id: &result.call.0, content: plain_text(&result.content) }
+}
+
+struct Tools<'a>(&'a [ToolSpec]);
+
+#[derive(serde::Serialize)]
+struct Tool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+impl Serialize for Tools<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|tool| {
+            let ToolSpec { name, description, parameters, .. } = tool;
+            Tool { kind: "function", function: Function { name, description, parameters } }
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +266,8 @@ mod tests {
             "stream_options": {"include_usage": true},
             "stream": true,
         });
-        assert_eq!(body(&request(), &Quirks::default()).to_string(), expected.to_string());
+        let (request, quirks) = (request(), Quirks::default());
+        assert_eq!(serde_json::to_string(&Body { request: &request, quirks: &quirks }).unwrap(), expected.to_string());
     }
 
     #[test]
@@ -186,8 +276,9 @@ mod tests {
         let quirks = Quirks { extra_body: extra.as_object().unwrap().clone(), max_completion_tokens: false };
         let bare = ChatRequest { system: "".into(), messages: Vec::new().into(), tools: [].into(), ..request() };
         let expected = json!({"model": "m", "messages": [], "max_tokens": 5, "stream": true, "top_k": 4});
-        assert_eq!(body(&bare, &quirks), expected);
+        let body = |quirks: &Quirks| serde_json::to_value(Body { request: &bare, quirks }).unwrap();
+        assert_eq!(body(&quirks), expected);
         let newer = Quirks { max_completion_tokens: true, ..Quirks::default() };
-        assert_eq!(body(&bare, &newer)["max_completion_tokens"], 100);
+        assert_eq!(body(&newer)["max_completion_tokens"], 100);
     }
 }
