@@ -41,8 +41,11 @@ pub struct Run {
 
 /// The body of one request.
 pub fn body(user: u64) -> Vec<u8> {
-    let turn =
-        json!({"model": null, "user": format!("u{user}"), "messages": [{"role": "user", "content": "x".repeat(200)}]});
+    says(&format!("u{user}"), 200)
+}
+
+fn says(user: &str, length: usize) -> Vec<u8> {
+    let turn = json!({"model": null, "user": user, "messages": [{"role": "user", "content": "x".repeat(length)}]});
     serde_json::to_vec(&turn).expect("writing to memory succeeds")
 }
 
@@ -74,8 +77,12 @@ pub async fn with_reqwest(run: &Run) -> anyhow::Result<Measured> {
 }
 
 async fn turn(client: &reqwest::Client, url: &str, user: u64) -> reqwest::Result<()> {
+    ask(client, url, body(user)).await
+}
+
+async fn ask(client: &reqwest::Client, url: &str, body: Vec<u8>) -> reqwest::Result<()> {
     let request = client.post(format!("{url}/v1/chat/completions")).header("content-type", "application/json");
-    request.body(body(user)).send().await?.error_for_status()?.bytes().await?;
+    request.body(body).send().await?.error_for_status()?.bytes().await?;
     Ok(())
 }
 
@@ -179,6 +186,18 @@ pub fn rss(pid: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
     Ok(line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024)
+}
+
+/// Turns with much text, until the log uses its segments again, as in a gateway that has served for a while. The bare
+/// server has its whole log from the start.
+pub async fn age(url: &str) -> anyhow::Result<()> {
+    const TEXTS: u64 = 240;
+    const TEXT_BYTES: usize = 1 << 20;
+    let client = provider::http_client()?;
+    for number in 0..TEXTS {
+        ask(&client, url, says(&format!("long{number}"), TEXT_BYTES)).await?;
+    }
+    Ok(())
 }
 
 /// One turn for each of `sessions` different users.

@@ -115,6 +115,7 @@ async fn measure(effort: Effort, sizes: &[u64]) -> anyhow::Result<()> {
     let gateway = Gateway::start(place.path(), None, json!({})).await?.server;
     // What it costs to open the sessions is in the memory figures, not in these.
     load::each_once(&gateway.url, USERS).await?;
+    load::age(&gateway.url).await?;
     let c1 = load::by_hand(&run(&bare, 64, effort)).await?;
     let at_64 = compare(&bare, &gateway, 64, effort).await?;
     let at_512 = compare(&bare, &gateway, 512, effort).await?;
@@ -126,6 +127,7 @@ async fn measure(effort: Effort, sizes: &[u64]) -> anyhow::Result<()> {
     let bare = start_bare(scratch.path(), Some(&model.url)).await?;
     let gateway = Gateway::start(place.path(), Some(&model.url), json!({})).await?.server;
     load::each_once(&gateway.url, USERS).await?;
+    load::age(&gateway.url).await?;
     let model_64 = compare(&bare, &gateway, 64, effort).await?;
     let model_512 = compare(&bare, &gateway, 512, effort).await?;
     drop((bare, gateway, model));

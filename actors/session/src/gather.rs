@@ -33,13 +33,23 @@ thread_local! {
     static GATHER: RefCell<Gather> = RefCell::default();
 }
 
-/// Ends the claims to hand over, also when the runtime is dropped under them; then what has gathered is dropped.
+/// Ends the claim to hand over in time, also when the runtime is dropped under it; then what has gathered is dropped.
 struct Runs;
 
 impl Drop for Runs {
     fn drop(&mut self) {
         // The thread may be ending; then nobody asks any more.
         let _ = GATHER.try_with(|gather| gather.take());
+    }
+}
+
+/// Ends the claim to hand over at once.
+struct Hurries;
+
+impl Drop for Hurries {
+    fn drop(&mut self) {
+        // As above.
+        let _ = GATHER.try_with(|gather| gather.borrow_mut().hurries = false);
     }
 }
 
@@ -67,8 +77,9 @@ pub fn hurry(pool: &Arc<dyn Offload>) {
     let begin = GATHER.with_borrow_mut(|gather| !std::mem::replace(&mut gather.hurries, true));
     if begin {
         let pool = Arc::clone(pool);
+        let hurries = Hurries;
         actix_rt::spawn(async move {
-            GATHER.with_borrow_mut(|gather| gather.hurries = false);
+            drop(hurries);
             hand_over(&*pool);
         });
     }
