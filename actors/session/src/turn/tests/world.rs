@@ -1,0 +1,371 @@
+//! A session's surroundings as the machine sees them: a model of the journal, the doors and the tools, which checks what
+//! the machine does.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::*;
+
+/// What the journal knows of a turn.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) user: bool,
+    pub(super) messages: Vec<Message>,
+    pub(super) started: BTreeSet<ToolCallId>,
+    pub(super) end: Option<TurnEnd>,
+}
+
+pub(super) struct World {
+    pub(super) machine: Machine,
+    pub(super) now: Now,
+    pub(super) next_seq: u64,
+    pub(super) turns: BTreeMap<TurnId, Kept>,
+    pub(super) open: Vec<u64>,
+    pub(super) started: Option<Started>,
+    pub(super) interrupted: bool,
+    pub(super) commits: VecDeque<Batch>,
+    pub(super) reading: Option<u64>,
+    pub(super) crowded: bool,
+    pub(super) asks_place: bool,
+    pub(super) holds_place: bool,
+    pub(super) permit: bool,
+    pub(super) call: Option<Call>,
+    pub(super) running: Vec<ToolCallId>,
+    pub(super) runs: BTreeMap<ToolCallId, (u32, bool)>,
+    pub(super) view: bool,
+    pub(super) left: bool,
+    pub(super) finished: BTreeMap<TurnId, TurnResult>,
+    pub(super) ended_order: Vec<TurnId>,
+    pub(super) begun: Option<TurnId>,
+    pub(super) refused: BTreeSet<TurnId>,
+    pub(super) pushed: Vec<Out>,
+    pub(super) serial: u32,
+    /// Turns that were cancelled: they may be taken up without a place, to end them.
+    pub(super) unwanted: BTreeSet<TurnId>,
+    pub(super) stalled: bool,
+    pub(super) reload: bool,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self {
+            machine: Machine::new(rules()),
+            now: Now { mono: Duration::ZERO, wall_ms: 10 },
+            next_seq: 1,
+            turns: BTreeMap::new(),
+            open: Vec::new(),
+            started: None,
+            interrupted: false,
+            commits: VecDeque::new(),
+            reading: None,
+            crowded: false,
+            asks_place: false,
+            holds_place: false,
+            permit: false,
+            call: None,
+            running: Vec::new(),
+            runs: BTreeMap::new(),
+            view: false,
+            left: false,
+            finished: BTreeMap::new(),
+            ended_order: Vec::new(),
+            begun: None,
+            refused: BTreeSet::new(),
+            pushed: Vec::new(),
+            serial: 0,
+            unwanted: BTreeSet::new(),
+            stalled: false,
+            reload: false,
+        }
+    }
+
+    pub(super) fn give(&mut self, input: Input) {
+        let effects = self.machine.step(input, self.now);
+        self.perform(effects);
+        self.place();
+    }
+
+    /// Gives the place that is asked for, unless others have all of them.
+    pub(super) fn place(&mut self) {
+        if self.asks_place && !self.crowded {
+            self.asks_place = false;
+            // One that is not waited for any more is given back.
+            if self.machine.awaits_place() {
+                self.holds_place = true;
+                self.give(Input::Placed);
+            }
+        }
+    }
+
+    pub(super) fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::ReadBody(at) => self.reading = Some(at.0),
+                Effect::Began(turn, _) => {
+                    assert!(self.begun.is_none(), "two turns at once");
+                    assert!(self.holds_place || self.unwanted.contains(&turn), "begun without a place");
+                    assert_eq!(self.open.first().map(|seq| turn_id(*seq)), Some(turn), "out of order");
+                    self.begun = Some(turn);
+                }
+                Effect::AskPermit(round) => {
+                    assert!(round <= rules().max_tool_iterations + 1 + 3, "rounds are bounded");
+                    self.permit = true;
+                }
+                Effect::CallModel(call) => {
+                    assert!(self.call.is_none());
+                    assert_eq!(call.tools == Tools::Withheld, call.round > rules().max_tool_iterations);
+                    self.call = Some(call);
+                }
+                Effect::RunTool(_, call) => self.run(&call),
+                Effect::Commit(batch) => self.commits.push_back(batch),
+                Effect::WriteView => self.view = true,
+                Effect::Emit(shown) => {
+                    if let TurnProgress::Finished(finished) = shown.what {
+                        assert!(self.turns[&shown.turn].end.is_some(), "finished before it is durable");
+                        assert!(self.finished.insert(shown.turn, finished.result).is_none(), "finished twice");
+                    }
+                }
+                Effect::CancelWork => {
+                    self.permit = false;
+                    self.call = None;
+                }
+                Effect::Ended(verdict) => {
+                    if self.begun == Some(verdict.turn) {
+                        self.begun = None;
+                        self.holds_place = false;
+                    }
+                }
+                Effect::Leave => self.left = true,
+                Effect::Recovered(..) | Effect::Stuck(..) | Effect::Stale | Effect::FileStuck => {}
+                Effect::EnterPlace => {
+                    assert!(!self.holds_place, "a second place");
+                    self.asks_place = true;
+                }
+                Effect::LeavePlace => assert!(std::mem::take(&mut self.holds_place), "no place to leave"),
+                // Not asked for, unless the journal does not answer.
+                Effect::Reload if self.stalled => self.reload = true,
+                Effect::Reload | Effect::Archive | Effect::Closed => panic!("neither was asked for"),
+            }
+        }
+    }
+
+    pub(super) fn run(&mut self, call: &ToolCall) {
+        let turn = self.begun.unwrap();
+        assert!(self.turns[&turn].started.contains(&call.id), "runs before it is durable that it begins");
+        assert!(!self.running.contains(&call.id));
+        self.running.push(call.id.clone());
+        let idempotent = call.name == "read";
+        let runs = self.runs.entry(call.id.clone()).or_insert((0, idempotent));
+        runs.0 += 1;
+        assert!(idempotent || runs.0 == 1, "a call with effects runs twice");
+        let parallel = self.running.len() > 1;
+        assert!(!parallel || self.running.iter().all(|id| self.runs[id].1), "only reads run together");
+    }
+
+    /// The journal writes the oldest commit.
+    pub(super) fn write(&mut self) -> bool {
+        let Some(batch) = self.commits.pop_front() else { return false };
+        let first = self.open.first().map(|seq| turn_id(*seq));
+        if let Some(started) = batch.started {
+            let before = self.started.map_or(1, |started| started.attempt.0);
+            assert_eq!((started.attempt.0, Some(started.turn)), (before + 1, first));
+            self.started = Some(started);
+            self.interrupted = false;
+        }
+        if let Some(turn) = batch.turn {
+            assert_eq!(Some(turn), first, "commits belong to the first open turn");
+            let kept = self.turns.get_mut(&turn).unwrap();
+            for record in batch.records {
+                keep(kept, record);
+            }
+            kept.started.extend(batch.tools_started);
+        }
+        self.interrupted |= batch.interrupted;
+        self.pushed.extend(batch.out);
+        for (turn, end) in batch.ended {
+            let kept = self.turns.get_mut(&turn).unwrap();
+            assert!(kept.end.replace(end).is_none(), "ends twice");
+            if Some(turn) == self.open.first().map(|seq| turn_id(*seq)) {
+                self.started = None;
+                self.interrupted = false;
+            }
+            self.open.retain(|seq| turn_id(*seq) != turn);
+            self.ended_order.push(turn);
+        }
+        true
+    }
+
+    /// The journal refuses the newest commit, if it is a turn's first large one.
+    pub(super) fn refuse(&mut self) {
+        let Some(batch) = self.commits.back() else { return };
+        let Some(turn) = batch.turn.filter(|turn| !batch.interrupted && !self.refused.contains(turn)) else { return };
+        self.refused.insert(turn);
+        self.commits.pop_back();
+        self.give(Input::Refused { bytes: 20_000_000 });
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one arm for each step of the model")]
+    pub(super) fn take(&mut self, step: Step) {
+        self.now.mono += Duration::from_millis(1);
+        match step {
+            Step::Enqueue => {
+                let seq = self.next_seq;
+                self.next_seq += 1;
+                self.open.push(seq);
+                self.turns.insert(turn_id(seq), Kept::default());
+                self.give(Input::Queued(item(seq)));
+            }
+            Step::Read => {
+                if let Some(seq) = self.reading.take() {
+                    self.give(Input::Read(accepted(seq)));
+                }
+            }
+            Step::Permit if std::mem::take(&mut self.permit) => self.give(Input::Permitted),
+            Step::Delta if self.call.is_some() => self.give(Input::Delta(Delta::Text("x".to_owned()))),
+            Step::Answer if self.call.take().is_some() => self.give(Input::Completed(message(&[]))),
+            Step::Calls(reads) if self.call.take().is_some() => {
+                self.serial += 1;
+                let name = |read: &bool| if *read { "read" } else { "exec" };
+                let calls: Vec<_> =
+                    reads.iter().enumerate().map(|(at, read)| (format!("{}-{at}", self.serial), name(read))).collect();
+                self.give(Input::Completed(message(&calls)));
+            }
+            Step::Fail if self.call.take().is_some() => self.give(Input::Failed("no".to_owned())),
+            Step::ToolEnds(at) if !self.running.is_empty() => {
+                let id = self.running.remove(at % self.running.len());
+                self.give(Input::ToolFinished(result(&id)));
+            }
+            Step::Durable if self.write() => self.give(Input::Committed),
+            Step::Refuse => self.refuse(),
+            Step::View if std::mem::take(&mut self.view) => self.give(Input::ViewWritten),
+            Step::Stop(all) => {
+                let reached = if all { self.open.len() } else { 1 };
+                self.unwanted.extend(self.open.iter().take(reached).map(|seq| turn_id(*seq)));
+                let (_, effects) = self.machine.stop(all, self.now);
+                self.perform(effects);
+                self.place();
+            }
+            Step::Cancel(seq) => {
+                self.unwanted.insert(turn_id(seq));
+                self.give(Input::Cancel(turn_id(seq)));
+            }
+            Step::Stall => {
+                self.now.mono += Duration::from_secs(301);
+                self.stalled = true;
+                self.give(Input::Tick { heard: Duration::ZERO });
+                self.stalled = false;
+                if std::mem::take(&mut self.reload) {
+                    // What is under way gets written before the load is answered.
+                    self.load(usize::MAX, LeftBy::Crash, false);
+                }
+            }
+            Step::Crowd(crowded) => {
+                self.crowded = crowded;
+                self.place();
+            }
+            Step::Late => self.give(Input::ToolFinished(result(&ToolCallId("no-such".into())))),
+            Step::Crash(durable) => self.restart(durable, LeftBy::Crash),
+            Step::Death(durable) => self.restart(durable, LeftBy::Death),
+            Step::Interrupt => {
+                self.give(Input::Interrupt);
+                while !self.left {
+                    let all = [Step::Read, Step::ToolEnds(0), Step::Durable, Step::View];
+                    all.into_iter().for_each(|step| self.take(step));
+                }
+                self.restart(0, LeftBy::Interrupted);
+            }
+            Step::Permit
+            | Step::Delta
+            | Step::Answer
+            | Step::Calls(_)
+            | Step::Fail
+            | Step::ToolEnds(_)
+            | Step::Durable
+            | Step::View => {}
+        }
+    }
+
+    pub(super) fn restart(&mut self, durable: usize, left_by: LeftBy) {
+        let blamed = self.begun.is_some();
+        self.load(durable, left_by, blamed);
+    }
+
+    pub(super) fn load(&mut self, durable: usize, left_by: LeftBy, blamed: bool) {
+        for _ in 0..durable {
+            if !self.write() {
+                break;
+            }
+        }
+        self.begun = None;
+        (self.asks_place, self.holds_place) = (false, false);
+        self.commits.clear();
+        (self.reading, self.permit, self.call, self.view, self.left) = (None, false, None, false, false);
+        self.running.clear();
+        self.machine = Machine::new(rules());
+        let cut = self.open.first().map(|seq| {
+            let turn = turn_id(*seq);
+            let kept = &self.turns[&turn];
+            let fresh = Started { turn, attempt: Attempt::FIRST, crashes: 0, deaths: 0, alone: false };
+            Cut {
+                turn: CutTurn {
+                    started: self.started.unwrap_or(fresh),
+                    left_by: if self.interrupted { LeftBy::Interrupted } else { left_by },
+                    tools_started: kept.started.iter().filter(|id| !has_result(kept, id)).cloned().collect(),
+                },
+                blamed,
+                alone: blamed,
+                written: Written { user: kept.user, messages: kept.messages.clone() },
+            }
+        });
+        let items = self.open.iter().map(|seq| item(*seq)).collect();
+        let effects = self.machine.load(items, Inbox::default(), Standing { cut, ..Standing::default() }, self.now);
+        self.perform(effects);
+        self.place();
+    }
+
+    /// Lets everything come to its end.
+    pub(super) fn settle(&mut self) {
+        self.take(Step::Crowd(false));
+        for _ in 0..2000 {
+            for step in [Step::Read, Step::Permit, Step::Answer, Step::ToolEnds(0), Step::Durable, Step::View] {
+                self.take(step);
+            }
+            if self.open.is_empty() && self.machine.is_idle() {
+                return;
+            }
+        }
+        panic!("does not come to rest: {:?}", self.machine);
+    }
+}
+
+pub(super) fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
+    kept.messages.iter().any(|message| matches!(message, Message::ToolResult(result) if result.call == *id))
+}
+
+pub(super) fn keep(kept: &mut Kept, record: Record) {
+    match record {
+        Record::User => {
+            assert!(!kept.user, "the user's line is there twice");
+            kept.user = true;
+        }
+        Record::Assistant(message, close) => {
+            assert!(kept.user, "an answer before the question");
+            assert_eq!(open_calls(kept), 0, "a message while calls have no result");
+            assert!(close.is_none() || message.calls.is_empty());
+            kept.messages.push(Message::Assistant(message.into()));
+        }
+        Record::Tool(result) => {
+            assert!(!has_result(kept, &result.call), "two results");
+            let before = open_calls(kept);
+            kept.messages.push(Message::ToolResult(result.into()));
+            assert_eq!(open_calls(kept) + 1, before, "a result without its call");
+        }
+    }
+}
+
+pub(super) fn open_calls(kept: &Kept) -> usize {
+    let last = kept.messages.iter().rev().find_map(|message| match message {
+        Message::Assistant(assistant) => Some(assistant),
+        Message::User(_) | Message::ToolResult(_) => None,
+    });
+    last.map_or(0, |last| last.calls.iter().filter(|call| !has_result(kept, &call.id)).count())
+}
