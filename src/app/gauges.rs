@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use protocol::metrics::{BOUNDS, ByBound, ByCache, ByKind, Metrics, gauge};
+use protocol::metrics::{BOUNDS, ByBound, ByCache, ByKind, ByState, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::supervision::Kind;
 use registry::Registry;
-use session::Shared;
+use session::{LISTED_MAX, Shared, Transcripts};
 use supervision::Kernel;
 use supervision::log::{LogWriter, QUEUED_EVENTS_MAX};
 
@@ -24,6 +24,8 @@ pub struct Gauges {
     pub registry: Arc<Registry>,
     /// What the sessions share.
     pub sessions: Arc<Shared>,
+    /// The list of all sessions.
+    pub transcripts: Arc<Transcripts>,
     /// What the provider front ends share.
     pub provider: Arc<provider::Shared>,
     /// The supervision log, in the real world.
@@ -40,6 +42,7 @@ impl Gauges {
             ("context_bytes", runtime.context_cache_bytes),
             ("inbox_messages", runtime.inbox_max as u64),
             ("journal_bytes", journal.max_bytes),
+            ("listed_sessions", LISTED_MAX as u64),
             ("live_sessions", runtime.max_live_sessions as u64),
             ("log_queue_events", QUEUED_EVENTS_MAX as u64),
             ("queued_bytes", runtime.queued_max_bytes),
@@ -61,6 +64,8 @@ impl Gauges {
         }
         let context = ByCache { cache: "context" };
         metrics.work.cache_bytes.get_or_create(&context).set(gauge(self.sessions.cached_bytes()));
+        let listed = ByState { state: "listed" };
+        metrics.sessions.get_or_create(&listed).set(gauge(self.transcripts.index().count()));
         self.provider.show();
         if let Some(log) = &self.log {
             let (queued, lost) = log.backlog();

@@ -7,6 +7,7 @@ use channel::gateway::GatewayConfig;
 use channel::openai_api::ApiConfig;
 use channel::webhook::{SenderConfig, SigningSecret, WebhookConfig};
 use channel::websocket::{TokenIssue, WebsocketConfig};
+use protocol::transcripts::TranscriptReader;
 use provider::{Backend, Limits, Server, Settings};
 use supervision::RestartPolicy;
 use supervision::log::LogOptions;
@@ -209,7 +210,7 @@ pub fn api(config: &Config, model: &Arc<str>) -> ApiConfig {
 pub fn gateway(
     config: &Config,
     token: &str,
-    transcripts: Arc<dyn channel::gateway::TranscriptReader>,
+    transcripts: Arc<dyn TranscriptReader>,
     logs: std::path::PathBuf,
     stop: tokio_util::sync::CancellationToken,
 ) -> GatewayConfig {

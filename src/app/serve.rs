@@ -2,19 +2,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use channel::Doors;
 use channel::doors::DoorsParts;
+use protocol::journal::Journal;
 use protocol::supervision::{ActorPath, Event, EventName, Kind};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::beacon::Beacon;
-use super::readers::TranscriptFiles;
 use super::{App, parts};
 use crate::exit::{Exit, ExitCode, is_space};
+
+/// How soon the sessions are listed again when their directory could not be read.
+const LIST_RETRY: Duration = Duration::from_secs(1);
 
 /// Doors that serve.
 pub struct Open {
@@ -129,10 +133,11 @@ impl App {
                 Arc::new(move || gauges.show())
             },
         });
-        let transcripts = Arc::new(TranscriptFiles(self.transcripts.clone()));
+        let transcripts = self.transcripts.clone();
         let logs = self.loaded.paths.logs.clone();
         let gateway_config = parts::gateway(config, token, transcripts, logs, drain.clone());
         let mut serving = vec![
+            tokio::spawn(self.list_sessions(shutdown.clone())),
             tokio::spawn(channel::gateway::serve(gateway, doors.clone(), gateway_config, shutdown.clone())),
             tokio::spawn(channel::openai_api::serve(
                 api,
@@ -150,6 +155,29 @@ impl App {
             serving.push(tokio::spawn(door));
         }
         Open { shutdown, drain, serving }
+    }
+
+    /// Makes the list of sessions while the doors are open, and tries again as long as the directory cannot be read.
+    fn list_sessions(&self, shutdown: CancellationToken) -> impl Future<Output = ()> + use<> {
+        let (transcripts, pool) = (self.transcripts.clone(), self.ports.offload.clone());
+        let (unfinished, now_ms) = (self.journal.unfinished(), self.ports.clock.wall_ms());
+        let listing = async move {
+            // A session that is held back may have no transcript yet.
+            for one in unfinished.await.unwrap_or_default() {
+                transcripts.index().expect(&one.key, now_ms);
+            }
+            while let Err(error) = Arc::clone(&transcripts).discover(pool.clone()).await {
+                tracing::error!(%error, "the sessions cannot be listed; it is tried again");
+                tokio::time::sleep(LIST_RETRY).await;
+            }
+        };
+        async move {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                () = listing => {}
+            }
+        }
     }
 
     /// Returns when somebody asked through the admin API that the gateway drain.

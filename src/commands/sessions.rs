@@ -1,15 +1,17 @@
 //! `greenroom sessions`: lists and shows conversations; ends quarantines.
 
-use channel::gateway::TranscriptReader;
+use std::sync::Arc;
+
+use channel::gateway::listed;
 use domain::ids::SessionKey;
+use protocol::transcripts::TranscriptReader;
 use serde_json::{Value, json};
 use session::Transcripts;
-use std::sync::Arc;
+use supervision::ports::Ports;
 use supervision::real::real_ports;
 
 use super::admin::{Admin, encode};
 use super::{print, print_json};
-use crate::app::readers::TranscriptFiles;
 use crate::app::{App, Options};
 use crate::cli::{Output, Sessions};
 use crate::config::Loaded;
@@ -28,15 +30,23 @@ fn parse(key: &str) -> Result<SessionKey, Exit> {
     SessionKey::new(key).map_err(|error| Exit::new(ExitCode::Usage, error.to_string()))
 }
 
-fn files(loaded: &Loaded) -> anyhow::Result<TranscriptFiles> {
+fn files(loaded: &Loaded, ports: Ports) -> Arc<Transcripts> {
+    Arc::new(Transcripts::new(ports, loaded.paths.sessions.clone()))
+}
+
+/// All sessions, as the gateway would list them.
+async fn at_rest(loaded: &Loaded) -> anyhow::Result<Vec<Value>> {
     let ports = real_ports(1)?;
-    Ok(TranscriptFiles(Arc::new(Transcripts::new(ports, loaded.paths.sessions.clone()))))
+    let transcripts = files(loaded, ports.clone());
+    Arc::clone(&transcripts).discover(ports.offload).await?;
+    let mut body = listed(&transcripts.page(None, usize::MAX), |_| None);
+    Ok(body["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
 async fn list(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
     let mut items = match Admin::find(&loaded.paths).await? {
         Some(admin) => admin.list("sessions").await?,
-        None => files(loaded)?.list()?.iter().map(serde_json::to_value).collect::<Result<_, _>>()?,
+        None => at_rest(loaded).await?,
     };
     items.sort_by_key(|item| std::cmp::Reverse(item["updated_ms"].as_u64()));
     if output.json {
@@ -67,7 +77,7 @@ async fn show(loaded: &Loaded, key: &SessionKey, output: Output) -> anyhow::Resu
         }
         None => {
             let missing = || Exit::new(ExitCode::Failed, format!("there is no session {key}"));
-            let lines = files(loaded)?.read(key)?.ok_or_else(missing)?;
+            let lines = files(loaded, real_ports(1)?).read(key)?.ok_or_else(missing)?;
             lines.iter().map(|line| serde_json::from_str(line).unwrap_or(Value::String(line.clone()))).collect()
         }
     };

@@ -9,6 +9,7 @@ mod doors;
 mod isolation;
 mod journal_repair;
 mod kill_nine;
+mod many_sessions;
 mod metrics;
 mod model_over_http;
 mod operations;

@@ -91,7 +91,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_restarts", "counter", &[("kind", KINDS), ("reason", Says::Word)]),
     ("greenroom_send_buffer_bytes", "gauge", &[("door", DOORS)]),
     ("greenroom_session_reloads", "counter", &[]),
-    ("greenroom_sessions", "gauge", &[("state", Says::One(&["live", "quarantined"]))]),
+    ("greenroom_sessions", "gauge", &[("state", Says::One(&["listed", "live", "quarantined"]))]),
     ("greenroom_shards_paused", "gauge", &[]),
     ("greenroom_slow_clients", "counter", &[("door", DOORS)]),
     ("greenroom_stale_events", "counter", &[("kind", KINDS)]),

@@ -12,4 +12,5 @@ pub mod supervision;
 pub mod tools;
 pub mod top;
 pub mod trace;
+pub mod transcripts;
 pub mod turn;

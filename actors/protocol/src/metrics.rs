@@ -245,7 +245,7 @@ impl Metrics {
     }
 
     fn register(&self, to: &mut Registry) {
-        to.register("sessions", "Sessions in memory", self.sessions.clone());
+        to.register("sessions", "Sessions, by state: listed are all, live those in memory", self.sessions.clone());
         to.register("turns", "Turns that ended", self.turns.clone());
         to.register("turn_seconds", "From accepted to finished", self.turn_seconds.clone());
         to.register("turns_running", "Turns running now", self.turns_running.clone());

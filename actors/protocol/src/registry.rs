@@ -4,12 +4,12 @@
 //! |---|---|---|
 //! | [`Sessions::tell`] | doors | – ; wakes the session when it sleeps |
 //! | [`Sessions::tell_live`] | doors | whether it is live; a sleeping one is left asleep, a quarantined one answers control |
-//! | [`Sessions::tree`], [`Sessions::top`], [`Sessions::live`] | doors | a snapshot |
+//! | [`Sessions::state`], [`Sessions::tree`], [`Sessions::top`], [`Sessions::live`] | doors | a snapshot |
 //! | [`Sessions::release`] | doors | ends a quarantine |
 
 use domain::ids::SessionKey;
 
-use crate::session::Mail;
+use crate::session::{Mail, State};
 use crate::supervision::TreeNode;
 use crate::top::{SessionsTop, TopQuery};
 
@@ -20,6 +20,8 @@ pub trait Sessions: Send + Sync + 'static {
     /// Hands mail to the session only if it is live; gives it back otherwise. Control mail for a session that is not
     /// able to answer (it waits for its restart, or is quarantined) is answered at once, and a stop is remembered.
     fn tell_live(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail>;
+    /// What a session does; `None` when it is not in memory and waits for nothing.
+    fn state(&self, key: &SessionKey) -> Option<State>;
     /// How many sessions are live.
     fn live(&self) -> usize;
     /// The live supervision tree.

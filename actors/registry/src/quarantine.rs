@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use domain::ids::SessionKey;
+use protocol::session::State;
 
 /// Why a session must wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,15 @@ impl Waitlist {
     /// Whether `key` must not be live.
     pub fn holds(&self, key: &SessionKey) -> bool {
         self.waiting.contains_key(key)
+    }
+
+    /// What `key` waits for; `None` when it does not.
+    pub fn state(&self, key: &SessionKey) -> Option<State> {
+        self.waiting.get(key).map(|waiting| match *waiting {
+            Waiting::Quarantined(_) => State::Quarantined,
+            // Among the running turns there is no place for it yet.
+            Waiting::Suspect => State::Waiting,
+        })
     }
 
     /// Whether `key` is in quarantine.

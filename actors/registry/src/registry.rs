@@ -9,7 +9,7 @@ use domain::ids::SessionKey;
 use protocol::journal::{Journal, Queued, QueuedSink};
 use protocol::metrics::{ByArbiter, ByKind, ByState, Metrics};
 use protocol::registry::{Sessions, Unreachable};
-use protocol::session::{Address, Mail};
+use protocol::session::{Address, Mail, State};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery};
 use supervision::planted::{Bug, planted};
@@ -325,6 +325,11 @@ impl Sessions for Registry {
     fn tell_live(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail> {
         let Err(mail) = self.answer_for(key, mail) else { return Ok(()) };
         self.sector(key).1.slots.tell_live(key, mail)
+    }
+
+    fn state(&self, key: &SessionKey) -> Option<State> {
+        let (_, sector) = self.sector(key);
+        sector.slots.view(key).map(|slot| slot.note.state).or_else(|| sector.waitlist.state(key))
     }
 
     fn live(&self) -> usize {

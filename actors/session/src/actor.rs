@@ -37,6 +37,7 @@ use tokio::sync::oneshot;
 
 use crate::gather;
 use crate::inbox::Inbox;
+use crate::index::Row;
 use crate::places::Placed;
 use crate::shared::{Neighbours, Shared};
 use crate::sweep::{self, Tick};
@@ -153,6 +154,7 @@ impl Session {
                 Mail::Queued(item) => {
                     // Whether it was new does not matter: the load sorts it out.
                     let _ = loading.early.offer(item);
+                    self.shared.transcripts.index().expect(self.lease.key(), self.shared.ports.clock.wall_ms());
                 }
                 Mail::Status { reply } => answer(reply, self.status()),
                 Mail::Passivate => {}
@@ -173,6 +175,7 @@ impl Session {
     fn live_mail(&mut self, mail: Mail, ctx: &mut Context<Self>) {
         match mail {
             Mail::Queued(item) => {
+                self.list();
                 self.step(Input::Queued(item), ctx);
                 self.hurry_file();
             }
@@ -258,7 +261,7 @@ impl Session {
         let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
         offload(&*self.shared.ports.offload, move || {
             let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
-            job(&shared.ports, &shared.file_of(&key))
+            job(&shared.ports, &shared.transcripts.file_of(&key))
         })
     }
 
@@ -273,7 +276,7 @@ impl Session {
             let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
             // A session that is busy looks at no other file.
             shared.system.refresh(&shared.ports);
-            let outcome = job(&shared.ports, &shared.file_of(&key));
+            let outcome = job(&shared.ports, &shared.transcripts.file_of(&key));
             // The session may have crashed meanwhile; the next life looks at the file itself.
             Box::new(move || drop(tx.send(outcome)))
         };
@@ -288,6 +291,17 @@ impl Session {
             && !live.view.is_clean()
         {
             gather::hurry(&self.shared.ports.offload);
+        }
+    }
+
+    /// A session with a message is listed, also before it has a transcript.
+    fn list(&mut self) {
+        let now_ms = self.shared.ports.clock.wall_ms();
+        if let Life::Live(live) = &mut self.state
+            && live.row.is_none()
+        {
+            let row = Row::fresh(Some(live.ledger.session), now_ms);
+            live.row = Some(self.shared.transcripts.index().loaded(self.lease.key(), row));
         }
     }
 

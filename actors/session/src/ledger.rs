@@ -58,6 +58,11 @@ impl Ledger {
         self.has_header = transcript.header.is_some() || !transcript.entries().is_empty();
     }
 
+    /// Time of the last line.
+    pub fn last_ms(&self) -> u64 {
+        self.last_ms
+    }
+
     /// Makes a commit of a batch, and the entries that its lines stand for.
     pub fn enter(&mut self, batch: Batch, setting: &Setting<'_>, ids: &dyn Ids) -> (Commit, Vec<Entry>) {
         let mut lines = Vec::with_capacity(batch.records.len() + 1);

@@ -1,7 +1,8 @@
 //! The session actor: one per conversation.
 //!
 //! [`turn`] decides, [`inbox`] keeps the waiting turns, [`repair`] compares the transcript file with the journal: all
-//! three are pure. `actor` is the shell around them; [`Transcripts`] reads the files of sessions that sleep.
+//! three are pure. `actor` is the shell around them; [`Transcripts`] reads the files of sessions that sleep, and lists
+//! all of them from memory ([`Index`]).
 //!
 //! **Invariant:** nothing is shown as finished, and no tool runs, before the journal has it. The transcript file follows
 //! the journal; it is never ahead.
@@ -14,6 +15,7 @@ mod drain;
 mod file;
 mod gather;
 pub mod inbox;
+mod index;
 mod ledger;
 mod places;
 pub mod repair;
@@ -25,6 +27,7 @@ pub mod turn;
 mod view;
 
 pub use actor::Session;
-pub use shared::{Neighbours, SessionConfig, Shared};
-pub use transcripts::{Summary, Transcripts};
+pub use index::{Index, LISTED_MAX};
+pub use shared::{Deps, Neighbours, SessionConfig, Shared};
+pub use transcripts::Transcripts;
 pub use turn::PushLimits;

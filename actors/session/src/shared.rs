@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::{Message, Recipient};
-use domain::ids::SessionKey;
 use domain::request::ToolSpec;
-use domain::stem::stem;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
 use protocol::metrics::{ByKind, Metrics};
@@ -20,13 +18,12 @@ use supervision::{Gone, tell};
 
 use crate::places::Places;
 use crate::system::SystemPrompt;
+use crate::transcripts::Transcripts;
 use crate::turn::{PushLimits, Rules};
 
 /// How sessions behave.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
-    /// Where transcripts lie.
-    pub sessions_dir: PathBuf,
     /// The workspace, with the files of the system prompt.
     pub workspace: PathBuf,
     /// Model name, as the provider knows it.
@@ -59,6 +56,26 @@ pub struct SessionConfig {
     pub push_limits: PushLimits,
 }
 
+/// What sessions need.
+pub struct Deps {
+    /// The outside world.
+    pub ports: Ports,
+    /// Where supervision events go.
+    pub log: Arc<dyn SupervisionLog>,
+    /// Keeps what happens.
+    pub journal: Arc<dyn Journal>,
+    /// Hears of turns.
+    pub events: Arc<dyn TurnEvents>,
+    /// The counters.
+    pub metrics: Metrics,
+    /// The tools that there are.
+    pub tools: Arc<[ToolSpec]>,
+    /// The files, and the list of all sessions.
+    pub transcripts: Arc<Transcripts>,
+    /// Settings.
+    pub config: SessionConfig,
+}
+
 /// One per process.
 pub struct Shared {
     pub(crate) ports: Ports,
@@ -66,6 +83,7 @@ pub struct Shared {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) events: Arc<dyn TurnEvents>,
     pub(crate) metrics: Metrics,
+    pub(crate) transcripts: Arc<Transcripts>,
     pub(crate) config: SessionConfig,
     pub(crate) rules: Arc<Rules>,
     pub(crate) system: SystemPrompt,
@@ -113,15 +131,8 @@ where
 
 impl Shared {
     /// Brings together what sessions need.
-    pub fn new(
-        ports: Ports,
-        log: Arc<dyn SupervisionLog>,
-        journal: Arc<dyn Journal>,
-        events: Arc<dyn TurnEvents>,
-        metrics: Metrics,
-        tools: Arc<[ToolSpec]>,
-        config: SessionConfig,
-    ) -> Arc<Self> {
+    pub fn new(deps: Deps) -> Arc<Self> {
+        let Deps { ports, log, journal, events, metrics, tools, transcripts, config } = deps;
         let rules = Arc::new(Rules {
             max_tool_iterations: config.max_tool_iterations,
             max_tool_result_chars: config.max_tool_result_chars,
@@ -138,17 +149,25 @@ impl Shared {
         let cached = AtomicU64::new(0);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });
         let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools) };
-        Arc::new(Self { ports, log, journal, events, metrics, config, rules, system, places, cached, mail })
+        Arc::new(Self {
+            ports,
+            log,
+            journal,
+            events,
+            metrics,
+            transcripts,
+            config,
+            rules,
+            system,
+            places,
+            cached,
+            mail,
+        })
     }
 
     /// Bytes of conversations that all sessions together keep in memory.
     pub fn cached_bytes(&self) -> u64 {
         self.cached.load(Ordering::Relaxed)
-    }
-
-    /// Where the transcript of `key` lies.
-    pub(crate) fn file_of(&self, key: &SessionKey) -> PathBuf {
-        self.config.sessions_dir.join(format!("{}.jsonl", stem(key)))
     }
 }
 

@@ -1,102 +1,94 @@
-//! Reads the transcript files of sessions without waking them: for the journal's dedupe, for lists, for people.
-//! Everything here blocks.
+//! The transcript files of sessions, without waking them: for the journal's dedupe, for lists, for people. Whatever
+//! looks at a file blocks; lists come from the [`Index`].
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use domain::chat::plain_text;
 use domain::ids::SessionKey;
 use domain::stem::{key_of, stem};
-use domain::text::ellipsis;
-use domain::transcript::{Transcript, read_lines, recent_ids};
+use domain::transcript::{read_lines, recent_ids};
 use protocol::journal::{RECENT_IDS_MAX, RecentId, RecentIds};
-use serde::Serialize;
-use supervision::ports::{Disk, Open, Ports};
+use protocol::transcripts::{Page, TranscriptReader};
+use supervision::ports::{Disk, Offload, Open, Ports, offload};
+use tokio::sync::watch;
+
+use crate::index::{Index, Row};
 
 /// The first read of a file's end; each further one is four times as long.
 const TAIL_BYTES: u64 = 256 * 1024;
-/// How much of a file's beginning is read for a preview.
+/// How much of a file's beginning is read for its row.
 const HEAD_BYTES: usize = 8 * 1024;
-/// How much of a file's end is read for a summary.
+/// How much of a file's end is read for its row.
 const SUMMARY_TAIL_BYTES: u64 = 4 * 1024;
-/// Characters of a preview.
-const PREVIEW_CHARS_MAX: usize = 80;
 /// Files with up to this many bytes have their entries counted one by one.
 const COUNT_BYTES_MAX: u64 = (HEAD_BYTES as u64) * 8;
+/// Files that one job on the blocking pool looks at: others want it too.
+const FILES_PER_JOB: usize = 128;
 
 /// The transcripts of a workspace.
-#[derive(Clone)]
 pub struct Transcripts {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-}
-
-/// One session, as a list shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    /// Session.
-    pub key: SessionKey,
-    /// Session id, as the file's header has it.
-    pub session: Option<String>,
-    /// The start of the first message, if there is one.
-    pub preview: Option<String>,
-    /// Number of lines after the header; `None` for a file that is too long to count for a list.
-    pub entries: Option<u64>,
-    /// Length of the file.
-    pub bytes: u64,
-    /// Time of the last entry, ms since 1970.
-    pub updated_ms: u64,
+    index: Index,
 }
 
 // === impl Transcripts ===
 
 impl Transcripts {
-    /// Those in `dir`.
+    /// Those in `dir`. None is listed before [`discover`](Self::discover), or before its session is used.
     pub fn new(ports: Ports, dir: PathBuf) -> Self {
-        Self { disk: ports.disk, dir }
+        Self { disk: ports.disk, dir, index: Index::default() }
     }
 
-    /// All sessions, the latest first. Reads the beginning and the end of each file. A file that cannot be read is left out.
-    pub fn list(&self) -> io::Result<Vec<Summary>> {
-        let names = match self.disk.list(&self.dir) {
-            Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        let mut list: Vec<Summary> = names.iter().filter_map(|path| self.summary(path)).collect();
-        list.sort_by(|a, b| b.updated_ms.cmp(&a.updated_ms).then_with(|| a.key.cmp(&b.key)));
-        Ok(list)
+    /// The list of them.
+    pub fn index(&self) -> &Index {
+        &self.index
     }
 
-    /// The lines of a session's transcript, without empty ones; `None` when it has none.
-    pub fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
-        match self.disk.read(&self.file_of(key)) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                Ok(Some(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+    /// Lists all of them. Reads the beginning and the end of each file, a few at a time. A file that cannot be read is
+    /// left out.
+    pub async fn discover(self: Arc<Self>, pool: Arc<dyn Offload>) -> io::Result<()> {
+        let gone = || io::Error::other("reading the sessions panicked");
+        let me = Arc::clone(&self);
+        let names = offload(&*pool, move || me.names()).await.map_err(|_| gone())??;
+        for some in names.chunks(FILES_PER_JOB) {
+            let (me, some) = (Arc::clone(&self), some.to_vec());
+            let read = move || {
+                for (key, row) in some.iter().filter_map(|path| me.row_of(path)) {
+                    me.index.found(key, row);
+                }
+            };
+            offload(&*pool, read).await.map_err(|_| gone())?;
+        }
+        self.index.complete();
+        Ok(())
+    }
+
+    fn names(&self) -> io::Result<Vec<PathBuf>> {
+        match self.disk.list(&self.dir) {
+            Ok(names) => Ok(names),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     }
 
-    fn file_of(&self, key: &SessionKey) -> PathBuf {
+    /// Where the transcript of `key` lies.
+    pub fn file_of(&self, key: &SessionKey) -> PathBuf {
         self.dir.join(format!("{}.jsonl", stem(key)))
     }
 
-    fn summary(&self, path: &Path) -> Option<Summary> {
+    fn row_of(&self, path: &Path) -> Option<(SessionKey, Row)> {
         let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
         let file = self.disk.open(path, Open::Read).ok()?;
-        let bytes = file.length().ok()?;
+        let bytes = file.opened().length;
         let head_bytes = if bytes <= COUNT_BYTES_MAX { usize::try_from(bytes).ok()? } else { HEAD_BYTES };
         let mut head = vec![0; head_bytes];
         let got = file.read_at(&mut head, 0).ok()?;
         head.truncate(got);
         let whole = got as u64 == bytes;
         let start = read_lines(if whole { &head } else { up_to_line_end(&head) });
-        let header = start.header.as_ref()?;
-        let key = match &header.session_key {
+        let key = match &start.header.as_ref()?.session_key {
             Some(key) => SessionKey::new(key).ok()?,
             None => key_of(name)?,
         };
@@ -109,14 +101,28 @@ impl Transcripts {
             tail.truncate(got);
             read_lines(after_line_end(&tail)).last_ms().max(start.last_ms())
         };
-        Some(Summary {
-            key,
-            session: (!header.id.is_empty()).then(|| header.id.clone()),
-            preview: preview(&start),
-            entries: whole.then_some(start.entries().len() as u64),
-            bytes,
-            updated_ms,
-        })
+        Some((key, Row::of(&start, bytes, whole, updated_ms)))
+    }
+}
+
+impl TranscriptReader for Transcripts {
+    fn page(&self, after: Option<&SessionKey>, limit: usize) -> Page {
+        self.index.page(after, limit)
+    }
+
+    fn all_known(&self) -> watch::Receiver<bool> {
+        self.index.all_known()
+    }
+
+    fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
+        match self.disk.read(&self.file_of(key)) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                Ok(Some(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -150,12 +156,6 @@ impl RecentIds for Transcripts {
     }
 }
 
-fn preview(transcript: &Transcript) -> Option<String> {
-    let first = plain_text(&transcript.entries().iter().find_map(|entry| entry.user())?.content);
-    let line = first.lines().find(|line| !line.trim().is_empty())?;
-    Some(ellipsis(line.trim(), PREVIEW_CHARS_MAX).into_owned())
-}
-
 fn up_to_line_end(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     bytes.get(..end).unwrap_or(bytes)
@@ -174,13 +174,18 @@ impl std::fmt::Debug for Transcripts {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use domain::chat::Content;
     use domain::ids::{SessionId, TurnId};
     use domain::transcript::{Head, HeaderFields, UserEntry, UserMark, header_line, user_line};
-    use supervision::memory::{PowerCutDisk, TestClock, memory_ports};
+    use futures::FutureExt;
+    use supervision::memory::{InlineOffload, PowerCutDisk, TestClock, memory_ports};
+    use supervision::ports::{DiskFile, Stat};
     use uuid::Uuid;
 
     use super::*;
+    use crate::index::PREVIEW_CHARS_MAX;
 
     fn key(name: &str) -> SessionKey {
         SessionKey::new(name).unwrap()
@@ -204,8 +209,80 @@ mod tests {
         disk.open(&path, Open::Create).unwrap().write_at(out.as_bytes(), 0).unwrap();
     }
 
-    fn transcripts(disk: Arc<PowerCutDisk>) -> Transcripts {
-        Transcripts::new(memory_ports(disk, TestClock::new(), 1), PathBuf::from("/s"))
+    fn transcripts(disk: Arc<dyn Disk>) -> Arc<Transcripts> {
+        let ports = memory_ports(PowerCutDisk::new(), TestClock::new(), 1);
+        Arc::new(Transcripts::new(Ports { disk, ..ports }, PathBuf::from("/s")))
+    }
+
+    fn discovered(disk: Arc<dyn Disk>) -> Arc<Transcripts> {
+        let transcripts = transcripts(disk);
+        let discover = Arc::clone(&transcripts).discover(Arc::new(InlineOffload));
+        discover.now_or_never().expect("all of it is done in place").unwrap();
+        transcripts
+    }
+
+    /// Counts what is asked of a disk.
+    struct CountingDisk(Arc<PowerCutDisk>, AtomicUsize);
+
+    impl CountingDisk {
+        fn asked(&self) -> usize {
+            self.1.load(Ordering::Relaxed)
+        }
+
+        fn ask(&self) -> &PowerCutDisk {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            &self.0
+        }
+    }
+
+    impl Disk for CountingDisk {
+        fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
+            self.ask().open(path, how)
+        }
+        fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+            self.ask().create_dir_all(path)
+        }
+        fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+            self.ask().list(path)
+        }
+        fn stat(&self, path: &Path) -> io::Result<Stat> {
+            self.ask().stat(path)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.ask().rename(from, to)
+        }
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            self.ask().remove(path)
+        }
+        fn sync_dir(&self, path: &Path) -> io::Result<()> {
+            self.ask().sync_dir(path)
+        }
+        fn sync_fs(&self, path: &Path) -> io::Result<()> {
+            self.ask().sync_fs(path)
+        }
+    }
+
+    #[test]
+    fn each_file_is_looked_at_once_and_lists_look_at_none() {
+        const SESSIONS: usize = 1000;
+        let files = PowerCutDisk::new();
+        for n in 0..SESSIONS {
+            write(&*files, &key(&format!("api:{n}")), 2, "hello");
+        }
+        let disk = Arc::new(CountingDisk(files, AtomicUsize::new(0)));
+        let transcripts = discovered(disk.clone());
+        assert_eq!(disk.asked(), SESSIONS + 1, "one look at the directory, one at each file");
+        assert!(*transcripts.all_known().borrow());
+        let (mut listed, mut after) = (0, None);
+        loop {
+            let page = transcripts.page(after.as_ref(), 100);
+            listed += page.items.len();
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!((listed, disk.asked()), (SESSIONS, SESSIONS + 1));
     }
 
     #[test]
@@ -215,12 +292,12 @@ mod tests {
         write(&*disk, &key("ws:long chat"), 3000, &"x".repeat(200));
         disk.open(Path::new("/s/junk.jsonl"), Open::Create).unwrap().write_at(b"\xff\n", 0).unwrap();
         disk.open(Path::new("/s/other.txt"), Open::Create).unwrap();
-        let list = transcripts(disk).list().unwrap();
+        let list = discovered(disk).page(None, 10).items;
         assert_eq!(list.len(), 2);
-        assert_eq!((list[0].key.as_str(), list[0].entries, list[0].updated_ms), ("ws:long chat", None, 30_000));
-        assert_eq!(list[0].preview.as_ref().unwrap().chars().count(), PREVIEW_CHARS_MAX);
+        assert_eq!((list[1].key.as_str(), list[1].entries, list[1].updated_ms), ("ws:long chat", None, 30_000));
+        assert_eq!(list[1].preview.as_ref().unwrap().chars().count(), PREVIEW_CHARS_MAX);
         assert_eq!(
-            (list[1].entries, list[1].updated_ms, list[1].preview.as_deref()),
+            (list[0].entries, list[0].updated_ms, list[0].preview.as_deref()),
             (Some(2), 20, Some("hello there"))
         );
     }

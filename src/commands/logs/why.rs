@@ -8,7 +8,6 @@ use supervision::real::real_ports;
 use supervision::why::{Story, Subject};
 
 use super::line::local;
-use crate::app::readers::TranscriptFiles;
 use crate::app::{App, Options};
 use crate::cli::Output;
 use crate::commands::admin::{Admin, encode};
@@ -38,13 +37,9 @@ pub async fn run(loaded: Loaded, subject: &str, output: Output) -> anyhow::Resul
 
 async fn at_rest(loaded: Loaded, subject: Subject) -> anyhow::Result<Story> {
     let ports = real_ports(1)?;
-    let transcripts = Transcripts::new(ports.clone(), loaded.paths.sessions.clone());
-    let sources = Sources {
-        disk: ports.disk,
-        offload: ports.offload,
-        logs: loaded.paths.logs.clone(),
-        transcripts: Arc::new(TranscriptFiles(Arc::new(transcripts))),
-    };
+    let transcripts = Arc::new(Transcripts::new(ports.clone(), loaded.paths.sessions.clone()));
+    Arc::clone(&transcripts).discover(ports.offload.clone()).await?;
+    let sources = Sources { disk: ports.disk, offload: ports.offload, logs: loaded.paths.logs.clone(), transcripts };
     // Without a journal the files still have something to tell.
     let app = match App::start(Options::at_rest(loaded)).await {
         Ok(app) => Some(app),

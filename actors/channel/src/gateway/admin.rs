@@ -1,31 +1,25 @@
 //! The administration. Lists are `{"items":[..],"next":cursor|null}`, errors `{"error":{"code","message"}}`; the command
 //! line prints these bodies as they are.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
 use domain::ids::SessionKey;
-use protocol::supervision::TreeNode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use supervision::ports::offload;
 
-use super::SessionSummary;
 use super::serve::{BODY_BYTES_MAX, Gateway};
 use crate::control::{self, Asked};
 use crate::doors::PhaseWord;
 use crate::http;
-
-/// Items of one page.
-const PAGE_MAX: usize = 1000;
 
 /// An error, as all of them look.
 pub(super) fn error(status: u16, code: &str, message: &str) -> Response<Body> {
@@ -87,49 +81,6 @@ pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body
         "journal": doors.journal.status(),
         "outbox": doors.outbox.waiting(),
     }))
-}
-
-/// The sessions of a tree.
-fn live_keys(node: &TreeNode, into: &mut Vec<SessionKey>) {
-    into.extend(node.session.clone());
-    node.children.iter().for_each(|child| live_keys(child, into));
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Page {
-    cursor: Option<String>,
-    limit: Option<usize>,
-}
-
-pub(super) async fn sessions(
-    State(gateway): State<Arc<Gateway>>,
-    page: Result<Query<Page>, QueryRejection>,
-) -> Response<Body> {
-    let Ok(Query(Page { cursor, limit })) = page else {
-        return error(400, "bad_query", "the query is cursor=<key>&limit=<number>");
-    };
-    let transcripts = Arc::clone(&gateway.config.transcripts);
-    let mut items = match blocking(&gateway, move || transcripts.list()).await {
-        Ok(items) => items,
-        Err(cause) => return failed("the sessions", &cause),
-    };
-    // A session in its first turn has no transcript yet.
-    let mut live = Vec::new();
-    live_keys(&gateway.doors.sessions.tree(), &mut live);
-    let known: HashSet<SessionKey> = items.iter().map(|item| item.key.clone()).collect();
-    live.retain(|key| !known.contains(key));
-    let now_ms = gateway.doors.ports.clock.wall_ms();
-    let fresh =
-        |key| SessionSummary { key, session: None, updated_ms: now_ms, messages: None, bytes: 0, preview: None };
-    items.extend(live.into_iter().map(fresh));
-    items.sort_by(|a, b| a.key.cmp(&b.key));
-    if let Some(cursor) = cursor {
-        items.retain(|item| item.key.as_str() > cursor.as_str());
-    }
-    let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
-    let next = (items.len() > limit).then(|| items.get(limit - 1).map(|last| last.key.clone())).flatten();
-    items.truncate(limit);
-    ok(&json!({"items": items, "next": next}))
 }
 
 pub(super) async fn session(

@@ -9,20 +9,20 @@ mod logs;
 mod message;
 mod rates;
 mod serve;
+mod sessions;
 mod top;
 mod why;
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::ids::SessionKey;
-use serde::Serialize;
+use protocol::transcripts::TranscriptReader;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Secret;
 pub use serve::serve;
+pub use sessions::listed;
 pub use why::{Sources, why};
 
 /// What the door is told by the composition root.
@@ -44,31 +44,4 @@ pub struct GatewayConfig {
     pub logs: PathBuf,
     /// Cancelled by `POST drain`: the composition root then stops in order.
     pub stop: CancellationToken,
-}
-
-/// Access to the transcripts on disk. Called on the blocking pool.
-pub trait TranscriptReader: Send + Sync + 'static {
-    /// All sessions, any order.
-    fn list(&self) -> io::Result<Vec<SessionSummary>>;
-    /// The lines of one transcript, each one JSON object; `None` when there is none.
-    fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>>;
-}
-
-/// One session in a list.
-#[derive(Debug, Clone, Serialize)]
-pub struct SessionSummary {
-    /// Key.
-    pub key: SessionKey,
-    /// Session id, as the file's header has it.
-    pub session: Option<String>,
-    /// Last change, ms since 1970.
-    pub updated_ms: u64,
-    /// Messages of all roles, when counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub messages: Option<u64>,
-    /// Length of the file.
-    pub bytes: u64,
-    /// First words of the first user message, when known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub preview: Option<String>,
 }

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::rates::Rates;
-use super::{GatewayConfig, admin, letters, logs, message, top};
+use super::{GatewayConfig, admin, letters, logs, message, sessions, top};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -52,7 +52,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/tree", get(top::tree))
         .route("/top", get(top::top))
         .route("/why/{subject}", get(logs::story))
-        .route("/sessions", get(admin::sessions))
+        .route("/sessions", get(sessions::list))
         .route("/sessions/{key}", get(admin::session))
         .route("/sessions/{key}/stop", post(admin::stop))
         .route("/sessions/{key}/release", post(admin::release))

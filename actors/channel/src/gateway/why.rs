@@ -11,6 +11,7 @@ use domain::transcript::{TurnClose, read_lines, turn_record};
 use protocol::journal::{DeadLetter, Journal, LetterKind};
 use protocol::session::{Mail, TurnRecord};
 use protocol::supervision::{Event, Kind, TreeNode};
+use protocol::transcripts::{Summary, TranscriptReader};
 use protocol::turn::TurnResult;
 use supervision::log::timestamp;
 use supervision::log_read::Events;
@@ -18,7 +19,7 @@ use supervision::ports::{Disk, Offload, offload};
 use supervision::why::{Facts, Letter, Standing, Story, Subject, TurnState, tell};
 use tokio::sync::oneshot;
 
-use super::TranscriptReader;
+use super::sessions::all_known;
 use crate::control::{self, Asked};
 use crate::doors::Doors;
 
@@ -57,6 +58,8 @@ pub async fn why(
         Some(journal) => journal.dead_letters().await.unwrap_or_default(),
         None => Vec::new(),
     };
+    // Otherwise it is told of what is known so far.
+    all_known(&*sources.transcripts).await;
     let letters: Vec<DeadLetter> = letters.into_iter().filter(|letter| is_of(letter, &subject)).collect();
     let running = || doors.and_then(|doors| running_key(&doors.sessions.tree(), &subject));
     let hint = letters.first().map(|letter| letter.key.clone()).or_else(running);
@@ -190,10 +193,14 @@ fn running_key(node: &TreeNode, subject: &Subject) -> Option<SessionKey> {
     node.children.iter().find_map(|child| running_key(child, subject))
 }
 
+fn everything(sources: &Sources) -> Vec<Summary> {
+    sources.transcripts.page(None, usize::MAX).items
+}
+
 /// The session in whose transcript a turn stands; the likely ones are read first.
 fn searched_key(sources: &Sources, turn: TurnId) -> io::Result<Option<SessionKey>> {
     let from = accepted_ms(turn).saturating_sub(CLOCK_SLACK_MS);
-    let mut sessions = sources.transcripts.list()?;
+    let mut sessions = everything(sources);
     sessions.retain(|session| session.updated_ms >= from);
     sessions.sort_by(|a, b| a.updated_ms.cmp(&b.updated_ms).then_with(|| a.key.cmp(&b.key)));
     let name = turn.to_string();
@@ -261,7 +268,7 @@ fn letter_events(sources: &Sources, letters: &[DeadLetter]) -> io::Result<Vec<Ev
 /// Everything that could have been meant.
 fn names(sources: &Sources) -> io::Result<Vec<String>> {
     let mut names: BTreeSet<String> = BTreeSet::new();
-    for session in sources.transcripts.list()?.into_iter().take(NAMES_MAX) {
+    for session in everything(sources).into_iter().take(NAMES_MAX) {
         names.insert(session.key.as_str().to_owned());
     }
     for event in Events::open(sources.disk.clone(), &sources.logs)? {

@@ -8,31 +8,40 @@ use std::time::Duration;
 
 use channel::Secret;
 use channel::doors::PhaseWord;
-use channel::gateway::{GatewayConfig, SessionSummary, TranscriptReader, serve};
+use channel::gateway::{GatewayConfig, serve};
 use domain::ids::SessionKey;
 use protocol::journal::{BusyReason, Enqueued};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
+use protocol::transcripts::{Page, Summary, TranscriptReader};
 use serde_json::{Value, json};
 use supervision::ports::Open;
 use testkit::deadline::with_deadline;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Reply, get, post, receive, send};
 use crate::world::{World, text_of};
 
-struct Files;
+struct Files(watch::Sender<bool>);
 
 impl TranscriptReader for Files {
-    fn list(&self) -> io::Result<Vec<SessionSummary>> {
-        let summary = |key| SessionSummary {
+    fn page(&self, after: Option<&SessionKey>, limit: usize) -> Page {
+        let summary = |key| Summary {
             key: SessionKey::new(key).unwrap(),
             session: None,
             updated_ms: 1,
-            messages: Some(2),
+            entries: Some(2),
             bytes: 3,
             preview: None,
         };
-        Ok(["api:b", "api:a/x", "cli:direct"].map(summary).into())
+        let all = ["api:a/x", "api:b", "cli:direct"].map(summary);
+        let mut behind = all.into_iter().filter(|one| after.is_none_or(|after| one.key > *after));
+        let items: Vec<Summary> = behind.by_ref().take(limit).collect();
+        let next = behind.next().and(items.last()).map(|last| last.key.clone());
+        Page { items, next }
+    }
+    fn all_known(&self) -> watch::Receiver<bool> {
+        self.0.subscribe()
     }
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
         Ok((key.as_str() == "api:a/x").then(|| vec!["{\"a\":1}".to_owned(), "damaged".to_owned()]))
@@ -62,6 +71,10 @@ const LOGGED: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 const TOKEN: &str = "authorization: Bearer t\r\n";
 
 async fn open() -> (Arc<World>, SocketAddr, CancellationToken) {
+    open_with(Files(watch::Sender::new(true))).await
+}
+
+async fn open_with(files: Files) -> (Arc<World>, SocketAddr, CancellationToken) {
     let world = World::new();
     let (listener, address) = world.listen().await;
     let stop = CancellationToken::new();
@@ -72,7 +85,7 @@ async fn open() -> (Arc<World>, SocketAddr, CancellationToken) {
         version: "1.2.3".to_owned(),
         connections_max: 64,
         drain: Duration::from_secs(5),
-        transcripts: Arc::new(Files),
+        transcripts: Arc::new(files),
         logs: "/logs".into(),
         stop: stop.clone(),
     };
@@ -135,6 +148,10 @@ async fn state_is_shown() {
     assert_eq!((&page["items"][0]["key"], &page["next"]), (&"api:a/x".into(), &"api:b".into()));
     let page = admin(address, "sessions?cursor=api%3Ab").await.json();
     assert_eq!((&page["items"][0]["key"], &page["next"]), (&"cli:direct".into(), &Value::Null));
+    let states = admin(address, "sessions").await.json()["items"].clone();
+    let states: Vec<&str> = states.as_array().unwrap().iter().map(|item| item["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["asleep", "thinking", "asleep"]);
+    assert_eq!(admin(address, "sessions?cursor=").await.status, 400);
     let session = admin(address, "sessions/api%3Aa%2Fx").await.json();
     assert_eq!((&session["entries"], &session["status"]["inbox"]), (&json!([{"a": 1}, "damaged"]), &3.into()));
     assert_eq!(admin(address, "sessions/asleep").await.status, 404);
@@ -150,6 +167,24 @@ async fn state_is_shown() {
     let ids: Vec<&str> = lines.iter().map(|line| line["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["4", "5"]);
     assert_eq!(admin(address, "logs?kind=planet").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_list_waits_until_all_sessions_are_known() {
+    let known = watch::Sender::new(false);
+    let (_world, address, _) = open_with(Files(known.clone())).await;
+    let list = admin(address, "sessions");
+    let read = async {
+        with_deadline("somebody who waits", async {
+            while known.receiver_count() == 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        known.send_replace(true);
+    };
+    let (list, ()) = tokio::join!(list, read);
+    assert_eq!((list.status, list.json()["items"].as_array().unwrap().len()), (200, 3));
 }
 
 #[tokio::test]

@@ -308,6 +308,9 @@ impl Sessions for Backend {
         self.tell(key, mail).unwrap();
         Ok(())
     }
+    fn state(&self, key: &SessionKey) -> Option<State> {
+        (key.as_str() == "api:b").then_some(State::Thinking)
+    }
     fn live(&self) -> usize {
         5
     }

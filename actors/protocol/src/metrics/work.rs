@@ -69,7 +69,7 @@ pub struct ByBound {
 }
 
 /// The bounds that are shown, so that a rule can ask how near one is.
-pub const BOUNDS: [&str; 14] = [
+pub const BOUNDS: [&str; 15] = [
     "connections_admin",
     "connections_api",
     "connections_webhook",
@@ -79,6 +79,7 @@ pub const BOUNDS: [&str; 14] = [
     "hub_bytes",
     "inbox_messages",
     "journal_bytes",
+    "listed_sessions",
     "live_sessions",
     "log_queue_events",
     "outbox_messages",

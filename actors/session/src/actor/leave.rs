@@ -64,6 +64,7 @@ impl Session {
     /// The transcript is closed for good: the session leaves, or begins a new one for what has come meanwhile.
     pub(super) fn closed(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &self.state else { return };
+        self.shared.transcripts.index().ended(self.lease.key());
         if live.machine.waiting() == 0 && self.lease.try_release() {
             self.go(ExitReason::Passivated, ctx);
         } else {

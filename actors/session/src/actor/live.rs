@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::drain::{Asked, Drain};
+use crate::index::Row;
 use crate::ledger::Ledger;
 use crate::places::Place;
 use crate::shared::Shared;
@@ -24,6 +25,8 @@ pub(super) struct Live {
     pub machine: Machine,
     pub ledger: Ledger,
     pub view: View,
+    /// In the list of sessions, from the first message on.
+    pub row: Option<Arc<Row>>,
     /// While it is hot.
     pub context: Option<Box<Context>>,
     /// Among the running turns of the process, from before a turn begins to its end.

@@ -18,6 +18,7 @@ use super::{Before, Life, Loading, Session};
 use crate::context::{Context, answered, written};
 use crate::drain::Drain;
 use crate::file::{self, Found, Spare, Standing};
+use crate::index::Row;
 use crate::ledger::Ledger;
 use crate::turn::{self, Cut, Machine};
 use crate::view::View;
@@ -116,7 +117,7 @@ impl Session {
                 shared.system.refresh(&shared.ports);
                 let id = EntryId(shared.ports.ids.random());
                 let spare = Spare { id, now_ms: shared.ports.clock.wall_ms() };
-                open(&*shared.ports.disk, &shared.file_of(&key), loaded, &spare)
+                open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, &spare)
             });
             Ok(opened.await.map_err(|_| LoadError::Lost)??)
         };
@@ -165,11 +166,16 @@ impl Session {
         };
         let effects = machine.load(loaded.inbox, early, turn::Standing { cut, answered }, now);
         let inbox = machine.waiting();
+        let row = (!transcript.entries().is_empty()).then(|| {
+            let row = Row::of(&transcript, bytes, true, transcript.last_ms());
+            self.shared.transcripts.index().loaded(self.lease.key(), row)
+        });
         self.crash.set_epoch(loaded.epoch);
         self.state = Life::Live(Box::new(Live {
             machine,
             ledger,
             view,
+            row,
             context: Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared))),
             place: None,
             work: None,
@@ -187,6 +193,9 @@ impl Session {
         self.report_found(standing.found, Some(id));
         if has_lines && complete {
             self.tell_written(through);
+        }
+        if inbox > 0 {
+            self.list();
         }
         self.join_sweep(ctx);
         if let Some((shown, verdict)) = ending.filter(|(_, verdict)| !open.contains(&verdict.turn)) {

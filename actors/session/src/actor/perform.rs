@@ -187,6 +187,9 @@ impl Session {
             self.shared.span_of_commit(&submitted);
             let before = live.view.lag_bytes();
             let only_number = submitted.lines.is_empty() && live.view.is_clean();
+            if let Some(row) = live.row.as_ref().filter(|_| !submitted.lines.is_empty()) {
+                row.grew(&submitted.lines, live.ledger.last_ms());
+            }
             live.view.push(submitted.number, submitted.lines);
             self.shared.metrics.view_lag_bytes.inc_by((live.view.lag_bytes() - before) as i64);
             if only_number {
@@ -263,6 +266,9 @@ impl Session {
             Ok(standing) => {
                 let before = live.view.lag_bytes();
                 live.view.written(&standing);
+                if let Some(row) = &live.row {
+                    row.filed(standing.length, standing.found.as_ref().map_or(0, |found| found.foreign_lines));
+                }
                 self.shared.metrics.view_lag_bytes.dec_by((before - live.view.lag_bytes()) as i64);
                 if standing.found.is_some() {
                     // The conversation in memory lacks what somebody else said.

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::audience::Audience;
-use crate::{Neighbours, Session, SessionConfig, Shared};
+use crate::{Deps, Neighbours, Session, SessionConfig, Shared, Transcripts};
 
 type Held = Box<dyn FnOnce(&mut Books) + Send>;
 
@@ -249,7 +249,6 @@ pub struct Stage {
 fn config() -> SessionConfig {
     SessionConfig {
         push_limits: Default::default(),
-        sessions_dir: "/w/sessions".into(),
         workspace: "/w".into(),
         model: "m".into(),
         provider: "p".into(),
@@ -316,15 +315,16 @@ impl Stage {
             granted: granted.clone(),
             tools: tools.recipient(),
         });
-        let shared = Shared::new(
-            ports.clone(),
-            log.clone(),
-            journal.clone(),
-            Arc::new(Audience(tx, armed.clone())),
-            metrics.clone(),
-            specs(),
-            config(),
-        );
+        let shared = Shared::new(Deps {
+            ports: ports.clone(),
+            log: log.clone(),
+            journal: journal.clone(),
+            events: Arc::new(Audience(tx, armed.clone())),
+            metrics: metrics.clone(),
+            tools: specs(),
+            transcripts: Arc::new(Transcripts::new(ports.clone(), "/w/sessions".into())),
+            config: config(),
+        });
         let kernel = Kernel::new(ports.clone(), log.clone(), metrics.clone());
         Self {
             disk,
@@ -436,6 +436,10 @@ impl Stage {
         let (reply, status) = oneshot::channel();
         self.mail(Mail::Status { reply });
         with_deadline("a status", status).await.unwrap()
+    }
+
+    pub fn transcripts(&self) -> &Transcripts {
+        &self.shared.transcripts
     }
 
     pub fn now(&self) -> Duration {

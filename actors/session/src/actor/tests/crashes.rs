@@ -1,0 +1,113 @@
+//! What a crash leaves, and what the next life makes of it.
+
+use super::*;
+
+#[test]
+fn events_of_an_earlier_attempt_are_dropped_and_counted() {
+    run_paused("stale", async {
+        let mut stage = Stage::new();
+        stage.say("hello");
+        let call = stage.called().await;
+        let mut old = call.stamp;
+        old.epoch.0 += 7;
+        stage.delta_as(&call, old, "old");
+        stage.complete(&call, answer("new"));
+        let (_, finished) = stage.finished().await;
+        assert_eq!(finished.text, "new");
+        assert_eq!(stage.metrics.stale_events.get_or_create(&ByKind { kind: "session" }).get(), 1);
+    });
+}
+
+#[test]
+fn a_crash_cancels_the_call_and_the_turn_runs_again() {
+    run_paused("crash", async {
+        let mut stage = Stage::new();
+        stage.turn("before", "ok").await;
+        stage.say("boom");
+        let call = stage.called().await;
+        stage.delta(&call, BOMB);
+        let second = stage.called().await;
+        assert!(call.cancel.is_cancelled());
+        assert_eq!(second.stamp.attempt, Attempt(2));
+        assert!(second.stamp.epoch > call.stamp.epoch);
+        assert_eq!(texts(&second), ["before", "ok", "boom"]);
+        stage.complete(&call, answer("late"));
+        stage.complete(&second, answer("in time"));
+        assert_eq!(stage.finished().await.1.text, "in time");
+        let recovered = stage.logged(EventName::TurnRecovered).await;
+        assert_eq!((recovered.turn, recovered.attempt), (Some(turn(2)), Some(Attempt(2))));
+        assert_eq!(recovered.cause, Some(stage.log.named(EventName::Restarted)[0].id.clone()));
+        stage.filed(5).await;
+    });
+}
+
+#[test]
+fn a_message_that_crashes_three_times_is_given_up_and_the_queue_goes_on() {
+    run_paused("poison", async {
+        let mut stage = Stage::new();
+        stage.say("boom");
+        stage.say("after");
+        for _ in 0..3 {
+            let call = stage.called().await;
+            stage.delta(&call, BOMB);
+        }
+        let (id, finished) = stage.finished().await;
+        assert_eq!((id, finished.result), (turn(1), TurnResult::DeadLettered));
+        let call = stage.called().await;
+        stage.complete(&call, answer("fine"));
+        assert_eq!(stage.finished().await.1.text, "fine");
+        let event = stage.logged(EventName::DeadLettered).await;
+        assert_eq!((event.turn, event.reason.as_deref()), (Some(turn(1)), Some("crashes")));
+        assert_eq!(event.cause, Some(stage.log.named(EventName::Restarted)[2].id.clone()));
+        assert!(event.message_id.is_some());
+        for crash in stage.log.named(EventName::Restarted) {
+            assert_eq!((crash.message_id, crash.inbox), (event.message_id.clone(), Some(1)), "one message waited");
+        }
+        stage.filed(5).await;
+        assert!(stage.file().contains(r#""turnEnd":"dead""#));
+    });
+}
+
+#[test]
+fn a_turn_whose_commits_are_never_known_to_be_kept_is_given_up() {
+    run_paused("unknown", async {
+        let mut stage = Stage::new();
+        stage.say("boom");
+        // Three loads by itself, then each counts as a crash.
+        for _ in 0..6 {
+            let call = stage.called().await;
+            stage.journal.books().verdicts = vec![CommitOutcome::Unknown { why: "test".to_owned() }];
+            stage.complete(&call, answer("lost"));
+        }
+        let (id, finished) = stage.finished().await;
+        assert_eq!((id, finished.result), (turn(1), TurnResult::DeadLettered));
+        assert_eq!(stage.log.named(EventName::Restarted).len(), 3);
+        stage.turn("after", "fine").await;
+    });
+}
+
+#[test]
+fn a_recovered_turn_waits_for_the_tools_of_the_crashed_one() {
+    run_paused("drain", async {
+        let mut stage = Stage::new();
+        stage.say("look");
+        let call = stage.called().await;
+        stage.complete(&call, calls(&["read", "read"]));
+        let (first, old) = (stage.tools.next().await, stage.tools.next().await);
+        stage.journal.books().verdicts = vec![CommitOutcome::Unknown { why: "test".to_owned() }];
+        end_tool(&first, "lost");
+        // The session loads again; the tool of the earlier life is cancelled and still runs.
+        stage.logged(EventName::TurnRecovered).await;
+        assert!(old.cancel.is_cancelled());
+        stage.status().await;
+        assert!(stage.tools.try_next().is_none());
+        end_tool(&old, "old");
+        for text in ["new 1", "new 2"] {
+            let new = stage.tools.next().await;
+            assert_eq!(new.stamp.attempt, Attempt(2));
+            end_tool(&new, text);
+        }
+        let call = stage.called().await;
+        assert_eq!(texts(&call), ["look", "let me look", "new 1", "new 2"]);
+    });
+}

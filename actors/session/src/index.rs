@@ -1,0 +1,285 @@
+//! The list of all sessions, in memory: what a list shows of each, without a look at its file.
+//!
+//! Rows come from the heads and tails of the files when the process starts, while it serves. From the moment it is
+//! loaded a session keeps its own row up to date, so a row that a session made is never replaced by an older reading.
+//!
+//! **Invariant:** a session that has a transcript or an open message is listed, once everything was read. A file that
+//! somebody else puts into the directory meanwhile is listed when its session is used, or at the next start.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use domain::chat::plain_text;
+use domain::ids::{SessionId, SessionKey};
+use domain::text::ellipsis;
+use domain::transcript::{Transcript, read_lines};
+use protocol::journal::Line;
+use protocol::transcripts::{Page, Summary};
+use tokio::sync::watch;
+
+/// Sessions that are listed; about 300 bytes each. What is beyond works as ever, and is missing in lists.
+pub const LISTED_MAX: usize = 1_000_000;
+/// Characters of a preview.
+pub const PREVIEW_CHARS_MAX: usize = 80;
+
+/// In place of a number of entries that nobody has counted.
+const UNCOUNTED: u64 = u64::MAX;
+
+/// What a list shows of one session. Its session changes it from its own thread.
+#[derive(Debug)]
+pub struct Row {
+    session: Option<Arc<str>>,
+    preview: OnceLock<Arc<str>>,
+    entries: AtomicU64,
+    bytes: AtomicU64,
+    updated_ms: AtomicU64,
+}
+
+/// All rows.
+#[derive(Debug)]
+pub struct Index {
+    rows: RwLock<Rows>,
+    all_known: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct Rows {
+    by_key: BTreeMap<SessionKey, Arc<Row>>,
+    /// Until all are known: sessions that ended meanwhile, whose files may have been seen before.
+    ended: Option<HashSet<SessionKey>>,
+}
+
+// === impl Row ===
+
+impl Row {
+    /// Of a session that has no transcript yet.
+    pub fn fresh(session: Option<SessionId>, now_ms: u64) -> Self {
+        Self {
+            session: session.map(|session| session.to_string().into()),
+            preview: OnceLock::new(),
+            entries: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            updated_ms: AtomicU64::new(now_ms),
+        }
+    }
+
+    /// Of the transcript that a file of `bytes` bytes has; `counted`: it was read to its end.
+    pub fn of(transcript: &Transcript, bytes: u64, counted: bool, updated_ms: u64) -> Self {
+        let id = transcript.header.as_ref().map(|header| header.id.as_str()).filter(|id| !id.is_empty());
+        let entries = if counted { transcript.entries().len() as u64 } else { UNCOUNTED };
+        let row = Self {
+            session: id.map(Arc::from),
+            preview: OnceLock::new(),
+            entries: AtomicU64::new(entries),
+            bytes: AtomicU64::new(bytes),
+            updated_ms: AtomicU64::new(updated_ms),
+        };
+        row.take_preview(transcript);
+        row
+    }
+
+    fn take_preview(&self, transcript: &Transcript) {
+        let first = transcript.entries().iter().find_map(|entry| entry.user()).map(|user| plain_text(&user.content));
+        let line = first.as_deref().and_then(|first| first.lines().find(|line| !line.trim().is_empty()));
+        if let Some(line) = line {
+            self.preview.get_or_init(|| Arc::from(ellipsis(line.trim(), PREVIEW_CHARS_MAX)));
+        }
+    }
+
+    /// Its session made these lines durable, the last of them at `updated_ms`.
+    pub fn grew(&self, lines: &[Line], updated_ms: u64) {
+        let entries = lines.iter().filter(|line| !line.id.is_empty()).count() as u64;
+        if self.entries.load(Ordering::Relaxed) != UNCOUNTED {
+            self.entries.fetch_add(entries, Ordering::Relaxed);
+        }
+        self.updated_ms.fetch_max(updated_ms, Ordering::Relaxed);
+        if self.preview.get().is_none()
+            && let Some(said) = lines.iter().find(|line| line.text.contains("\"role\":\"user\""))
+        {
+            self.take_preview(&read_lines(said.text.as_bytes()));
+        }
+    }
+
+    /// Its file has this length now, and `foreign` lines in it were not there before.
+    pub fn filed(&self, bytes: u64, foreign: usize) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        if foreign > 0 && self.entries.load(Ordering::Relaxed) != UNCOUNTED {
+            self.entries.fetch_add(foreign as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn summary(&self, key: &SessionKey) -> Summary {
+        let entries = self.entries.load(Ordering::Relaxed);
+        Summary {
+            key: key.clone(),
+            session: self.session.clone(),
+            preview: self.preview.get().cloned(),
+            entries: (entries != UNCOUNTED).then_some(entries),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            updated_ms: self.updated_ms.load(Ordering::Relaxed),
+        }
+    }
+}
+
+// === impl Index ===
+
+impl Default for Index {
+    fn default() -> Self {
+        let rows = Rows { by_key: BTreeMap::new(), ended: Some(HashSet::new()) };
+        Self { rows: RwLock::new(rows), all_known: watch::Sender::new(false) }
+    }
+}
+
+impl Index {
+    fn look(&self) -> RwLockReadGuard<'_, Rows> {
+        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Rows> {
+        self.rows.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file was read: the session is listed, unless it was in memory meanwhile.
+    pub fn found(&self, key: SessionKey, row: Row) {
+        let mut rows = self.change();
+        let known = rows.by_key.contains_key(&key) || rows.ended.as_ref().is_some_and(|ended| ended.contains(&key));
+        if !known && rows.by_key.len() < LISTED_MAX {
+            rows.by_key.insert(key, Arc::new(row));
+        }
+    }
+
+    /// A session has a message, and may have no file yet.
+    pub fn expect(&self, key: &SessionKey, now_ms: u64) {
+        if !self.look().by_key.contains_key(key) {
+            self.loaded(key, Row::fresh(None, now_ms));
+        }
+    }
+
+    /// A session is in memory: its own row counts from now on.
+    pub fn loaded(&self, key: &SessionKey, row: Row) -> Arc<Row> {
+        let (row, mut rows) = (Arc::new(row), self.change());
+        if let Some(ended) = &mut rows.ended {
+            ended.remove(key);
+        }
+        if rows.by_key.len() < LISTED_MAX || rows.by_key.contains_key(key) {
+            rows.by_key.insert(key.clone(), Arc::clone(&row));
+        }
+        row
+    }
+
+    /// The transcript of a session was closed and moved away.
+    pub fn ended(&self, key: &SessionKey) {
+        let mut rows = self.change();
+        rows.by_key.remove(key);
+        if let Some(ended) = &mut rows.ended {
+            ended.insert(key.clone());
+        }
+    }
+
+    /// Every file was read.
+    pub fn complete(&self) {
+        self.change().ended = None;
+        self.all_known.send_replace(true);
+    }
+
+    /// Becomes true by [`complete`](Self::complete).
+    pub fn all_known(&self) -> watch::Receiver<bool> {
+        self.all_known.subscribe()
+    }
+
+    /// How many are listed.
+    pub fn count(&self) -> usize {
+        self.look().by_key.len()
+    }
+
+    /// See [`protocol::transcripts::TranscriptReader::page`].
+    pub fn page(&self, after: Option<&SessionKey>, limit: usize) -> Page {
+        let rows = self.look();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut behind = rows.by_key.range::<SessionKey, _>((from, Bound::Unbounded));
+        let items: Vec<Summary> = behind.by_ref().take(limit).map(|(key, row)| row.summary(key)).collect();
+        let next = behind.next().and(items.last()).map(|last| last.key.clone());
+        Page { items, next }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> SessionKey {
+        SessionKey::new(name).unwrap()
+    }
+
+    fn row(bytes: u64) -> Row {
+        let row = Row::fresh(None, 1);
+        row.filed(bytes, 0);
+        row
+    }
+
+    fn listed(index: &Index) -> Vec<(String, u64)> {
+        let page = index.page(None, usize::MAX);
+        page.items.iter().map(|one| (one.key.as_str().to_owned(), one.bytes)).collect()
+    }
+
+    #[test]
+    fn pages_follow_each_other_and_the_last_one_says_so() {
+        let index = Index::default();
+        for name in ["c", "a", "e", "b", "d"] {
+            index.found(key(name), row(1));
+        }
+        let mut seen = Vec::new();
+        let mut after = None;
+        loop {
+            let page = index.page(after.as_ref(), 2);
+            seen.push(page.items.iter().map(|one| one.key.as_str().to_owned()).collect::<String>());
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(seen, ["ab", "cd", "e"]);
+        assert_eq!(index.page(Some(&key("bb")), 1).items[0].key, key("c"), "a cursor need not be there");
+        assert_eq!(index.page(Some(&key("e")), 1), Page::default());
+        assert_eq!(index.page(None, 5).next, None, "a full page may be the last");
+    }
+
+    #[test]
+    fn what_a_session_says_of_itself_counts_and_what_ended_does_not_come_back() {
+        let index = Index::default();
+        assert!(!*index.all_known().borrow());
+        index.loaded(&key("live"), row(10));
+        index.loaded(&key("ended"), row(10));
+        index.ended(&key("ended"));
+        index.loaded(&key("again"), row(10));
+        index.ended(&key("again"));
+        index.expect(&key("again"), 5);
+        for name in ["live", "ended", "again", "old"] {
+            index.found(key(name), row(20));
+        }
+        index.expect(&key("old"), 5);
+        let expect = [("again", 0), ("live", 10), ("old", 20)].map(|(name, bytes)| (name.to_owned(), bytes));
+        assert_eq!(listed(&index), expect);
+        index.complete();
+        assert!(*index.all_known().borrow());
+        assert_eq!(index.count(), 3);
+    }
+
+    #[test]
+    fn a_row_grows_with_its_session() {
+        let user = r#"{"type":"message","id":"1","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"user","content":"\n  hello\nyou"}}"#;
+        let line = |id: &str, text: &str| Line { id: id.into(), text: text.into() };
+        let row = Row::fresh(None, 7);
+        row.grew(&[line("", "{}"), line("1", user)], 9);
+        row.grew(&[line("2", &user.replace("hello", "later"))], 8);
+        row.filed(100, 3);
+        let shown = row.summary(&key("k"));
+        let counts = (shown.entries, shown.bytes, shown.updated_ms);
+        assert_eq!((counts, shown.preview.as_deref()), ((Some(5), 100, 9), Some("hello")));
+        let long = Row::of(&Transcript::default(), 1 << 20, false, 3);
+        long.grew(&[line("1", user)], 4);
+        assert_eq!(long.summary(&key("k")).entries, None, "what was not counted stays so");
+    }
+}

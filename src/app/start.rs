@@ -1,0 +1,207 @@
+//! Starts the actors, bottom-up, each group with what the one before it has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use channel::doors::PhaseWord;
+use channel::outbox::{Board, Deliverer, Inlet, Parts, PushChannel, PushChannels, Rules};
+use channel::{Hub, Phase};
+use journal::LogJournal;
+use registry::{Registry, RegistryConfig};
+use session::{Deps, PushLimits, SessionConfig, Shared, Transcripts};
+use tools::{Catalog, Tool};
+
+use super::children::Children;
+use super::gauges::Gauges;
+use super::ground::Ground;
+use super::{App, Options, Purpose, delivery, parts};
+use crate::config::Loaded;
+use crate::exit::{Exit, ExitCode};
+
+/// Who keeps messages and who finds their sessions: each hands over to the other.
+struct Keepers {
+    journal: Arc<LogJournal>,
+    registry: Arc<Registry>,
+    children: Arc<Children>,
+    transcripts: Arc<Transcripts>,
+    inlet: Arc<Inlet>,
+    channels: PushChannels,
+}
+
+impl App {
+    /// Takes the directory, recovers what the last process left, and starts the actors. Doors stay closed until
+    /// [`serve`](Self::serve).
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
+        let Options { loaded, purpose, tools, channels, world } = options;
+        let env = crate::commands::environment();
+        let own = world.as_ref().and_then(|world| world.model.clone());
+        let model = parts::model(&loaded, &env, own).map_err(config_error)?;
+        #[cfg_attr(not(feature = "otel"), expect(unused_mut, reason = "only the export changes it"))]
+        let mut metrics = protocol::metrics::Metrics::default();
+        #[cfg(feature = "otel")]
+        let exporter = crate::otel::start(&mut metrics, &env)
+            .map_err(|error| Exit::new(ExitCode::Config, format!("{error:#}")))?;
+        let ground = Ground::take(&loaded, purpose, world, metrics).await?;
+        let keepers = Keepers::open(&loaded, &ground, channels)?;
+        let hub = Hub::new();
+        let gauges = start_sessions(&loaded, &ground, &keepers, &hub, &model, tools)?;
+        let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
+        let deliverer = match purpose {
+            Purpose::Gateway | Purpose::Embedded => {
+                let deliverer = start_deliverer(&loaded, &ground, &keepers, &board);
+                actix_rt::spawn(recover(keepers.registry.clone(), phase.clone()));
+                Some(deliverer)
+            }
+            Purpose::OneShot | Purpose::AtRest => None,
+        };
+        Ok(Self {
+            loaded,
+            purpose,
+            ports: ground.ports,
+            metrics: ground.metrics,
+            log: ground.log,
+            gauges: Arc::new(gauges),
+            kernel: ground.kernel,
+            hub,
+            journal: keepers.journal,
+            registry: keepers.registry,
+            transcripts: keepers.transcripts,
+            model: model.model,
+            phase,
+            board,
+            deliverer,
+            doors: None,
+            real: ground.real,
+            #[cfg(feature = "otel")]
+            exporter,
+        })
+    }
+}
+
+impl Keepers {
+    /// Recovers the journal. No session is started before the front ends are there.
+    fn open(loaded: &Loaded, ground: &Ground, own: Vec<Arc<dyn PushChannel>>) -> anyhow::Result<Self> {
+        let Ground { ports, metrics, log, kernel, placement, memory, real } = ground;
+        let transcripts = Arc::new(Transcripts::new(ports.clone(), loaded.paths.sessions.clone()));
+        let children = Children::new(kernel.clone(), placement.clone(), parts::restart_policy(&loaded.config));
+        let registry = Registry::new(registry::Deps {
+            kernel: kernel.clone(),
+            placement: placement.clone(),
+            metrics: metrics.clone(),
+            config: registry_config(loaded),
+            factory: children.clone(),
+            memory: memory.clone(),
+        });
+        let inlet = Arc::new(Inlet::default());
+        let channels = delivery::channels(&loaded.config, own, ports)?;
+        let open = if real.is_some() { LogJournal::open } else { LogJournal::open_local };
+        let opened = open(
+            journal::Options { memory: memory.clone(), ..parts::journal(loaded) },
+            ports.clone(),
+            metrics.clone(),
+            log.clone(),
+            registry.clone(),
+            inlet.clone(),
+            transcripts.clone(),
+        );
+        let (journal, report) = opened.map_err(|error| Exit::new(ExitCode::Disk, error.to_string()))?;
+        tracing::info!(?report, "journal recovered");
+        registry.attach_journal(journal.clone());
+        Ok(Self { journal, registry, children, transcripts, inlet, channels })
+    }
+}
+
+/// Starts the front ends of provider and tools; from then on sessions can be started.
+fn start_sessions(
+    loaded: &Loaded,
+    ground: &Ground,
+    keepers: &Keepers,
+    hub: &Arc<Hub>,
+    model: &parts::Model,
+    own_tools: Vec<Arc<dyn Tool>>,
+) -> anyhow::Result<Gauges> {
+    let Ground { ports, metrics, log, kernel, real, .. } = ground;
+    let catalog =
+        own_tools.into_iter().fold(Catalog::builder(parts::tools(loaded)), |catalog, tool| catalog.with(tool));
+    let catalog = Arc::new(catalog.build());
+    let sessions = Shared::new(Deps {
+        ports: ports.clone(),
+        log: log.clone(),
+        journal: keepers.journal.clone(),
+        events: hub.clone(),
+        metrics: metrics.clone(),
+        tools: catalog.specs(),
+        transcripts: keepers.transcripts.clone(),
+        config: session_config(loaded, model, delivery::limits(&keepers.channels)),
+    });
+    let provider = provider::Shared::new(model.settings.clone(), metrics.clone(), ports.clone(), log.clone())
+        .map_err(config_error)?;
+    keepers.children.attach(sessions.clone(), &provider, &catalog);
+    Ok(Gauges {
+        kernel: kernel.clone(),
+        registry: keepers.registry.clone(),
+        sessions,
+        transcripts: keepers.transcripts.clone(),
+        provider,
+        log: real.as_ref().map(|real| real.log.clone()),
+        lost: Default::default(),
+    })
+}
+
+fn start_deliverer(loaded: &Loaded, ground: &Ground, keepers: &Keepers, board: &Arc<Board>) -> Deliverer {
+    let parts = Parts {
+        journal: keepers.journal.clone(),
+        channels: keepers.channels.clone(),
+        rules: Rules::default(),
+        inlet: keepers.inlet.clone(),
+        board: board.clone(),
+    };
+    Deliverer::start(&ground.kernel, &*ground.placement, parts::restart_policy(&loaded.config), parts)
+}
+
+/// Starts the sessions that have work. The gateway is ready as soon as it is known which ones these are: it serves while
+/// they start.
+async fn recover(registry: Arc<Registry>, phase: Arc<Phase>) {
+    let known = || {
+        if phase.get() == PhaseWord::Recovering {
+            phase.set(PhaseWord::Serving);
+        }
+    };
+    registry.recover(known).await;
+}
+
+fn config_error(error: impl std::fmt::Display) -> Exit {
+    Exit::new(ExitCode::Config, error.to_string())
+}
+
+fn registry_config(loaded: &Loaded) -> RegistryConfig {
+    let (runtime, supervision) = (&loaded.config.runtime, &loaded.config.supervision);
+    RegistryConfig {
+        idle: Duration::from_secs(runtime.idle_seconds),
+        max_live: runtime.max_live_sessions,
+        quarantine_base: Duration::from_secs(supervision.quarantine_seconds),
+        quarantine_cap: Duration::from_secs(supervision.quarantine_max_seconds),
+        shard_min_sessions: supervision.shard_min_sessions,
+    }
+}
+
+fn session_config(loaded: &Loaded, model: &parts::Model, push_limits: PushLimits) -> SessionConfig {
+    let (defaults, runtime) = (&loaded.config.agents.defaults, &loaded.config.runtime);
+    SessionConfig {
+        workspace: loaded.paths.workspace.clone(),
+        model: model.model.clone(),
+        provider: model.provider.clone(),
+        max_tokens: defaults.max_tokens,
+        temperature: defaults.temperature as f32,
+        context_window_tokens: defaults.context_window_tokens.into(),
+        max_tool_iterations: defaults.max_tool_iterations,
+        max_tool_result_chars: defaults.max_tool_result_chars,
+        poison_attempts: loaded.config.supervision.poison_attempts,
+        process_deaths: loaded.config.supervision.process_deaths,
+        context_idle: Duration::from_secs(runtime.context_seconds),
+        context_cache_bytes: runtime.context_cache_bytes,
+        stall: Duration::from_secs(runtime.stall_seconds),
+        running_max: runtime.max_running_turns,
+        push_limits,
+    }
+}
