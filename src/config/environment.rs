@@ -13,8 +13,8 @@ use super::schema::Config;
 pub const OVER: &str = "GREENROOM_";
 /// Variables where the file is silent.
 pub const UNDER: &str = "NANOBOT_";
-/// Variables with our prefix that are no settings of the file.
-const NOT_SETTINGS: &[&str] = &["HOME", "CONFIG", "WORKSPACE", "LOG"];
+/// Variables with our prefix that are no settings of the file; the last marks the processes of a tool call.
+const NOT_SETTINGS: &[&str] = &["HOME", "CONFIG", "WORKSPACE", "LOG", "CALL"];
 
 /// A `${NAME}` whose variable is not set.
 #[derive(Debug, PartialEq, Eq)]

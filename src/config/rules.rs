@@ -29,88 +29,110 @@ impl Broken {
 const SEGMENTS_MIN: u64 = 4;
 
 /// All broken rules.
-#[expect(clippy::too_many_lines, reason = "a list of rules, one after the other")]
 pub fn broken(config: &Config) -> Vec<Broken> {
-    let mut found = Vec::new();
-    let mut rule = |fine: bool, path: &'static [&'static str], what: &str| {
+    let mut rules = Rules(Vec::new());
+    rules.of_http(config);
+    rules.of_websocket(config);
+    rules.of_webhook(config);
+    rules.of_limits(config);
+    rules.0.extend(same_port(config));
+    rules.0
+}
+
+/// The broken ones so far.
+struct Rules(Vec<Broken>);
+
+impl Rules {
+    fn rule(&mut self, fine: bool, path: &'static [&'static str], what: &str) {
         if !fine {
-            found.push(Broken { path, what: what.into() });
+            self.0.push(Broken { path, what: what.into() });
         }
-    };
-    let (api, socket, gateway) = (&config.api, &config.channels.websocket, &config.gateway);
-    rule(
-        is_loopback(&api.host) || api.api_key.is_some(),
-        &["api", "host"],
-        "can be reached from other machines, which needs a key: set api.apiKey, or the host 127.0.0.1",
-    );
-    rule(
-        is_loopback(&gateway.host) || config.admin.token.is_some(),
-        &["gateway", "host"],
-        "can be reached from other machines, which needs a token: set admin.token, or the host 127.0.0.1",
-    );
-    let open = socket.enabled && !is_loopback(&socket.host);
-    rule(
-        !open || socket.token.is_some() || socket.token_issue_secret.is_some(),
-        &["channels", "websocket", "host"],
-        "can be reached from other machines, which needs a token: set channels.websocket.token or \
-         channels.websocket.tokenIssueSecret, or the host 127.0.0.1",
-    );
-    rule(
-        !open || socket.websocket_requires_token != Some(false),
-        &["channels", "websocket", "websocket_requires_token"],
-        "must not be false while channels.websocket.host can be reached from other machines",
-    );
-    rule(
-        !open || socket.token_issue_path.is_none() || socket.token_issue_secret.is_some(),
-        &["channels", "websocket", "token_issue_path"],
-        "hands out tokens to other machines: set channels.websocket.tokenIssueSecret too",
-    );
-    rule(socket.path.starts_with('/'), &["channels", "websocket", "path"], "must start with /");
-    let issue = socket.token_issue_path.as_deref();
-    rule(
-        issue.is_none_or(|path| path.starts_with('/') && path != socket.path),
-        &["channels", "websocket", "token_issue_path"],
-        "must start with / and differ from channels.websocket.path",
-    );
-    let webhook = &config.channels.webhook;
-    rule(
-        !webhook.enabled || is_loopback(&webhook.host) || webhook.token.is_some(),
-        &["channels", "webhook", "host"],
-        "can be reached from other machines, which needs a token: set channels.webhook.token, or the host 127.0.0.1",
-    );
-    rule(
-        !webhook.enabled || webhook.url.as_deref().is_some_and(is_http),
-        &["channels", "webhook", "url"],
-        "must be the http:// or https:// address that replies are sent to",
-    );
-    rule(
-        webhook.secret.as_ref().is_none_or(|secret| SigningSecret::new(secret.expose()).is_ok()),
-        &["channels", "webhook", "secret"],
-        "must go on in base64 after whsec_",
-    );
-    rule(
-        jiff::tz::TimeZone::get(&config.agents.defaults.timezone).is_ok(),
-        &["agents", "defaults", "timezone"],
-        "is no time zone known here; an IANA name like Europe/Berlin or UTC is expected",
-    );
-    rule(
-        config.journal.max_bytes / config.journal.segment_bytes >= SEGMENTS_MIN,
-        &["journal", "max_bytes"],
-        "must be at least four times journal.segmentBytes",
-    );
-    let supervision = &config.supervision;
-    rule(
-        supervision.backoff_base_ms <= supervision.backoff_cap_ms,
-        &["supervision", "backoff_base_ms"],
-        "must not exceed supervision.backoffCapMs",
-    );
-    rule(
-        supervision.quarantine_seconds <= supervision.quarantine_max_seconds,
-        &["supervision", "quarantine_seconds"],
-        "must not exceed supervision.quarantineMaxSeconds",
-    );
-    found.extend(same_port(config));
-    found
+    }
+
+    fn of_http(&mut self, config: &Config) {
+        let (api, gateway) = (&config.api, &config.gateway);
+        self.rule(
+            is_loopback(&api.host) || api.api_key.is_some(),
+            &["api", "host"],
+            "can be reached from other machines, which needs a key: set api.apiKey, or the host 127.0.0.1",
+        );
+        self.rule(
+            is_loopback(&gateway.host) || config.admin.token.is_some(),
+            &["gateway", "host"],
+            "can be reached from other machines, which needs a token: set admin.token, or the host 127.0.0.1",
+        );
+    }
+
+    fn of_websocket(&mut self, config: &Config) {
+        let socket = &config.channels.websocket;
+        let open = socket.enabled && !is_loopback(&socket.host);
+        self.rule(
+            !open || socket.token.is_some() || socket.token_issue_secret.is_some(),
+            &["channels", "websocket", "host"],
+            "can be reached from other machines, which needs a token: set channels.websocket.token or \
+             channels.websocket.tokenIssueSecret, or the host 127.0.0.1",
+        );
+        self.rule(
+            !open || socket.websocket_requires_token != Some(false),
+            &["channels", "websocket", "websocket_requires_token"],
+            "must not be false while channels.websocket.host can be reached from other machines",
+        );
+        self.rule(
+            !open || socket.token_issue_path.is_none() || socket.token_issue_secret.is_some(),
+            &["channels", "websocket", "token_issue_path"],
+            "hands out tokens to other machines: set channels.websocket.tokenIssueSecret too",
+        );
+        self.rule(socket.path.starts_with('/'), &["channels", "websocket", "path"], "must start with /");
+        let issue = socket.token_issue_path.as_deref();
+        self.rule(
+            issue.is_none_or(|path| path.starts_with('/') && path != socket.path),
+            &["channels", "websocket", "token_issue_path"],
+            "must start with / and differ from channels.websocket.path",
+        );
+    }
+
+    fn of_webhook(&mut self, config: &Config) {
+        let webhook = &config.channels.webhook;
+        self.rule(
+            !webhook.enabled || is_loopback(&webhook.host) || webhook.token.is_some(),
+            &["channels", "webhook", "host"],
+            "can be reached from other machines, which needs a token: set channels.webhook.token, or the host 127.0.0.1",
+        );
+        self.rule(
+            !webhook.enabled || webhook.url.as_deref().is_some_and(is_http),
+            &["channels", "webhook", "url"],
+            "must be the http:// or https:// address that replies are sent to",
+        );
+        self.rule(
+            webhook.secret.as_ref().is_none_or(|secret| SigningSecret::new(secret.expose()).is_ok()),
+            &["channels", "webhook", "secret"],
+            "must go on in base64 after whsec_",
+        );
+    }
+
+    fn of_limits(&mut self, config: &Config) {
+        self.rule(
+            jiff::tz::TimeZone::get(&config.agents.defaults.timezone).is_ok(),
+            &["agents", "defaults", "timezone"],
+            "is no time zone known here; an IANA name like Europe/Berlin or UTC is expected",
+        );
+        self.rule(
+            config.journal.max_bytes / config.journal.segment_bytes >= SEGMENTS_MIN,
+            &["journal", "max_bytes"],
+            "must be at least four times journal.segmentBytes",
+        );
+        let supervision = &config.supervision;
+        self.rule(
+            supervision.backoff_base_ms <= supervision.backoff_cap_ms,
+            &["supervision", "backoff_base_ms"],
+            "must not exceed supervision.backoffCapMs",
+        );
+        self.rule(
+            supervision.quarantine_seconds <= supervision.quarantine_max_seconds,
+            &["supervision", "quarantine_seconds"],
+            "must not exceed supervision.quarantineMaxSeconds",
+        );
+    }
 }
 
 /// Settings that work but probably not as meant.
@@ -142,7 +164,7 @@ pub fn doubtful(config: &Config) -> Vec<Warning> {
     doubt(
         webhook.enabled && webhook.allow_from.is_empty(),
         "channels.webhook.allowFrom",
-        "is empty, so nobody can write",
+        "names nobody, so nobody can write; list the senders, or \"*\" for everyone who has the token",
     );
     doubt(
         webhook.enabled && webhook.secret.is_none(),

@@ -203,8 +203,8 @@ section! {
         port: u16 = 8766, PORT;
         /// Bearer token that senders present.
         token: Option<Secret> = None, Kind::Secret;
-        /// Senders that may write; `*` is everyone.
-        allow_from: Vec<String> = vec!["*".into()], Kind::TextList;
+        /// Senders that may write; `*` is everyone. Nobody may unless they are named: strangers find this door.
+        allow_from: Vec<String> = Vec::new(), Kind::TextList;
         /// Longest message that is sent, in characters; longer replies are split.
         max_message_chars: usize = 4000, Kind::Whole(100, 10_000_000);
         /// Seconds that one attempt to send may take.

@@ -271,6 +271,7 @@ fn our_variables_win_over_the_file_and_foreign_ones_fill_it() {
             ("NANOBOT_MAX_CONCURRENT_REQUESTS", "x"),
             ("GREENROOM_HOME", "/x"),
             ("GREENROOM_LOG", "debug"),
+            ("GREENROOM_CALL", "0193"),
         ],
     );
     assert_eq!((config.api.port, config.api.timeout, config.gateway.port), (9200, 7.5, 7779));

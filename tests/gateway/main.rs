@@ -16,6 +16,7 @@ mod operations;
 mod poison;
 mod power_cut;
 mod push;
+mod queues;
 mod simulation;
 mod stories;
 mod supervision;

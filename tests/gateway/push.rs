@@ -14,7 +14,8 @@ const SECRET: &str = "whsec_c2hhcmVkIGJ5IGJvdGg=";
 
 /// A place whose replies go to `url`.
 fn place(model: &Model, url: &str, extra: Value) -> Place {
-    let mut webhook = json!({"enabled": true, "port": 0, "url": url, "secret": SECRET, "timeout": 30});
+    let mut webhook =
+        json!({"enabled": true, "port": 0, "url": url, "secret": SECRET, "timeout": 30, "allowFrom": "*"});
     merge(&mut webhook, extra);
     Place::new(with_model(&model.url(), json!({"channels": {"webhook": webhook}})))
 }
@@ -246,4 +247,19 @@ async fn a_command_is_answered_at_once_and_a_stopped_turn_says_so_in_its_chat() 
     delivered(&gateway).await;
     let told = receiver.texts();
     assert_eq!(told["7"], [domain::prompt::CANCELLED_NOTICE]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_door_that_names_no_senders_takes_nothing_and_says_which_key_to_set() {
+    let (model, receiver) = (Model::start_on_thread(), Receiver::start());
+    let place = place(&model, &receiver.url(), json!({"allowFrom": null}));
+    let gateway = place.start().await;
+    let (status, reply) = post(&gateway, json!({"chat_id": "7", "message_id": "m1", "text": "hi"})).await;
+    assert_eq!((status, &reply["error"]["code"]), (403, &json!("forbidden")), "{reply}");
+    assert!(reply["error"]["message"].as_str().unwrap().contains("channels.webhook.allowFrom"), "{reply}");
+    assert_eq!(gateway.admin("status").await["journal"]["accepted"], 0);
+    let check = place.run(&["config", "check"]);
+    assert!(check.status.success());
+    let check = String::from_utf8_lossy(&check.stdout).into_owned();
+    assert!(check.contains("channels.webhook.allowFrom names nobody"), "{check}");
 }

@@ -127,7 +127,7 @@ impl Place {
 }
 
 /// The program under test: the one built along with the tests, or what `GREENROOM_BIN` names.
-fn program() -> std::ffi::OsString {
+pub fn program() -> std::ffi::OsString {
     std::env::var_os("GREENROOM_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_greenroom").into())
 }
 

@@ -197,6 +197,11 @@ impl Doors {
         Arc::clone(&self.0.frame_bytes).try_acquire_many_owned(bytes).ok()
     }
 
+    /// Where such room comes from.
+    pub(crate) fn frame_room(&self) -> &Arc<Semaphore> {
+        &self.0.frame_bytes
+    }
+
     /// Where the open connections of a door are counted.
     pub(crate) fn connections(&self, door: Door, max: usize) -> Gauge {
         let work = &self.metrics.work;

@@ -18,6 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::meter::{Meter, Metered};
 use crate::open::OpenDoor;
 
 /// How long a pause follows an accept that failed, as it does when file handles run out.
@@ -47,6 +48,8 @@ pub(crate) type Place = Arc<Counted>;
 /// A place that is counted as an open connection until it is free.
 #[derive(Debug)]
 pub(crate) struct Counted {
+    /// Counts what is read, once the handler wants it.
+    pub(crate) meter: Meter,
     open: Gauge,
     _permit: OwnedSemaphorePermit,
 }
@@ -54,7 +57,13 @@ pub(crate) struct Counted {
 impl Counted {
     fn new(permit: OwnedSemaphorePermit, open: Gauge) -> Self {
         open.inc();
-        Self { open, _permit: permit }
+        Self { meter: Meter::default(), open, _permit: permit }
+    }
+}
+
+impl AsRef<Meter> for Counted {
+    fn as_ref(&self) -> &Meter {
+        &self.meter
     }
 }
 
@@ -139,6 +148,7 @@ async fn connection(
         tracing::debug!(%error, "nodelay refused");
     }
     let app = TowerToHyperService::new(app);
+    let socket = Metered::new(socket, Arc::clone(&place));
     let service = service_fn(move |mut request| {
         request.extensions_mut().insert(Arc::clone(&place));
         app.call(request)

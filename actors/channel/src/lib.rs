@@ -26,6 +26,7 @@ pub mod gateway;
 mod http;
 pub mod hub;
 mod json;
+mod meter;
 mod open;
 pub mod openai_api;
 pub mod outbox;

@@ -129,7 +129,7 @@ impl Webhook {
         };
         let received = parse(&bytes).map_err(|why| Refused::Request(400, "bad_body", why))?;
         if !self.config.allow_from.iter().any(|allowed| allowed == "*" || *allowed == received.sender) {
-            let message = "this sender may not write here: see channels.webhook.allowFrom".to_owned();
+            let message = "this sender may not write here: channels.webhook.allowFrom names who may".to_owned();
             return Err(Refused::Request(403, "forbidden", message));
         }
         self.take(received).await

@@ -23,6 +23,7 @@ use super::shows;
 use super::writer::Note;
 use crate::control::Control;
 use crate::doors::{Door, Doors, Submission, source, text_body};
+use crate::http::Place;
 use crate::hub::cursor::Cursor;
 use crate::hub::outlet::{OUTLET_CHAT_BYTES, Outlet};
 use crate::hub::{CHAT_PREFIX, Sink, Watch};
@@ -45,6 +46,8 @@ const FRAME_RETRY_MS: u64 = 1000;
 pub(crate) struct Reader {
     pub(crate) doors: Doors,
     pub(crate) outlet: Arc<Outlet<Note>>,
+    /// Kept until the connection ends.
+    pub(crate) place: Place,
     pub(crate) default_chat: String,
     pub(crate) ping_interval: Duration,
     pub(crate) ping_timeout: Duration,
@@ -70,12 +73,13 @@ impl Reader {
     pub(crate) fn new(
         doors: Doors,
         outlet: Arc<Outlet<Note>>,
+        place: Place,
         default_chat: String,
         ping: (Duration, Duration),
         gone: CancellationToken,
     ) -> Self {
         let (ping_interval, ping_timeout) = ping;
-        Self { doors, outlet, default_chat, ping_interval, ping_timeout, gone, chats: HashMap::new() }
+        Self { doors, outlet, place, default_chat, ping_interval, ping_timeout, gone, chats: HashMap::new() }
     }
 
     /// Reads until the connection ends.
@@ -108,11 +112,22 @@ impl Reader {
                 frame = socket.next(), if reading => {
                     heard = self.doors.ports.clock.mono();
                     match frame {
-                        Some(Ok(WsMessage::Text(text))) => self.text(&text, &pending),
+                        Some(Ok(WsMessage::Text(text))) => {
+                            self.text(&text, &pending);
+                            self.place.meter.message_done();
+                        }
                         Some(Ok(WsMessage::Binary(_))) => {
+                            self.place.meter.message_done();
                             self.refuse(Refused::bad_frame("binary frames are not understood; send JSON as text"));
                         }
-                        Some(Ok(WsMessage::Ping(_) | WsMessage::Pong(_))) => {}
+                        Some(Ok(WsMessage::Ping(bytes) | WsMessage::Pong(bytes))) => {
+                            self.place.meter.control_done(bytes.len());
+                        }
+                        Some(Err(_)) if self.place.meter.is_full() => {
+                            reading = false;
+                            self.doors.rejected(Door::WebSocket, "busy");
+                            self.close(1013, "there is no room for so large a frame now; try again");
+                        }
                         Some(Err(error)) => match close_code(&error) {
                             Some((code, reason)) => {
                                 reading = false;

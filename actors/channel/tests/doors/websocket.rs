@@ -81,7 +81,10 @@ fn names(events: &[Value]) -> Vec<&str> {
 }
 
 async fn open(config: WebsocketConfig) -> (Arc<World>, SocketAddr, JoinHandle<()>) {
-    let world = World::new();
+    open_in(World::new(), config).await
+}
+
+async fn open_in(world: Arc<World>, config: WebsocketConfig) -> (Arc<World>, SocketAddr, JoinHandle<()>) {
     let (listener, address) = world.listen().await;
     let serving = tokio::spawn(serve(listener, world.doors.clone(), config, world.shutdown.clone()));
     (world, address, serving)
@@ -263,9 +266,39 @@ async fn a_frame_over_the_limit_and_broken_text_end_the_connection() {
     assert_eq!(client.close_code().await, 1009);
     let mut client = Client::connect(address).await;
     // A masked text frame with one byte that is no UTF-8, past the client library.
-    let MaybeTlsStream::Plain(socket) = client.0.get_mut() else { panic!("a plain socket") };
-    tokio::io::AsyncWriteExt::write_all(socket, &[0x81, 0x81, 0, 0, 0, 0, 0xff]).await.unwrap();
+    assert!(raw(&mut client, &[0x81, 0x81, 0, 0, 0, 0, 0xff]).await);
     assert_eq!(client.close_code().await, 1007);
+}
+
+/// Past the client library: bytes as they are; whether the door still took them.
+async fn raw(client: &mut Client, bytes: &[u8]) -> bool {
+    let MaybeTlsStream::Plain(socket) = client.0.get_mut() else { panic!("a plain socket") };
+    tokio::io::AsyncWriteExt::write_all(socket, bytes).await.is_ok()
+}
+
+#[tokio::test]
+async fn frames_that_are_not_complete_take_their_room_and_who_finds_none_is_told() {
+    const FRAME: usize = 300 << 10;
+    const BEGUN: usize = 200 << 10;
+    let (_world, address, _) = open_in(World::with_frame_room(300 << 10), WebsocketConfig::default()).await;
+    let (mut a, mut b) = (Client::connect(address).await, Client::connect(address).await);
+    for client in [&mut a, &mut b] {
+        // A masked text frame with a length of eight bytes, and two thirds of what it says.
+        let head = [&[0x81, 0xff][..], &(FRAME as u64).to_be_bytes(), &[0; 4]].concat();
+        raw(client, &[&head[..], &vec![b'x'; BEGUN]].concat()).await;
+    }
+    let a_was_last = tokio::select! {
+        biased;
+        code = a.close_code() => { assert_eq!(code, 1013); true }
+        code = b.close_code() => { assert_eq!(code, 1013); false }
+    };
+    let (other, closed) = if a_was_last { (b, a) } else { (a, b) };
+    drop(closed);
+    let mut other = other;
+    assert!(raw(&mut other, &vec![b'x'; FRAME - BEGUN]).await);
+    assert_eq!(other.event().await["reason"], "too_large", "it was read to its end");
+    other.0.send(Message::text("/help")).await.unwrap();
+    assert_eq!(other.event().await["control"], true);
 }
 
 #[tokio::test]

@@ -58,6 +58,11 @@ pub struct Backend {
 
 impl World {
     pub fn new() -> Arc<Self> {
+        Self::with_frame_room(64 << 20)
+    }
+
+    /// With room for so many bytes of frames.
+    pub fn with_frame_room(bytes: usize) -> Arc<Self> {
         let hub = Hub::new();
         let phase = Arc::new(Phase::default());
         phase.set(PhaseWord::Serving);
@@ -90,7 +95,7 @@ impl World {
             log: log.clone(),
             phase: phase.clone(),
             outbox: Arc::default(),
-            frame_bytes_in_flight: 64 << 20,
+            frame_bytes_in_flight: bytes,
             show: Arc::new(|| ()),
         });
         Arc::new(Self {
