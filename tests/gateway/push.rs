@@ -110,6 +110,41 @@ async fn a_reply_whose_gateway_is_killed_before_the_receiver_is_there_is_deliver
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_of_a_channel_that_is_switched_off_wait_and_go_on_when_it_is_on_again() {
+    let model = Model::start_on_thread();
+    let port = Receiver::start().port();
+    let place = place(&model, &format!("http://127.0.0.1:{port}/hook"), json!({}));
+    let on = std::fs::read_to_string(place.path().join("config.json")).unwrap();
+    let mut off: Value = serde_json::from_str(&on).unwrap();
+    off["channels"]["webhook"]["enabled"] = json!(false);
+    let gateway = place.start().await;
+    say(&gateway, "7", "m1", "one").await;
+    // Its answer comes in a life of the gateway that has no such channel.
+    say(&gateway, "7", "m2", "two [[delay=2000]]").await;
+    gateway.kill_nine();
+    place.write_config(&off.to_string());
+    let gateway = place.start().await;
+    gateway.settle().await;
+    let waiting = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let outbox = gateway.admin("status").await["outbox"].clone();
+            if outbox[0]["messages"] == 2 {
+                return outbox;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert_eq!(waiting.await.unwrap()[0]["channel"], "webhook");
+    assert!(gateway.beacon().webhook_url.is_none());
+    gateway.kill_nine();
+    place.write_config(&on);
+    let receiver = Receiver::start_at(port);
+    let gateway = place.start().await;
+    delivered(&gateway).await;
+    assert_eq!(receiver.texts().values().next().unwrap().len(), 2, "{:?}", receiver.texts());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_that_was_being_sent_at_a_kill_is_sent_again_and_says_so() {
     let (model, receiver) = (Model::start_on_thread(), Receiver::start());
     let place = place(&model, &receiver.url(), json!({}));

@@ -124,7 +124,10 @@ fn restarting(doors: &Doors, key: &SessionKey) -> Option<Status> {
 
 fn stopped_text(stopped: &Stopped) -> String {
     if stopped.later {
-        return format!("Not running just now; stopped as soon as it would run. {} waiting.", stopped.waiting);
+        let waiting = stopped.waiting;
+        return format!(
+            "Not running just now; stopped as soon as it would run, unless the gateway restarts before. {waiting} waiting."
+        );
     }
     let mut text = match stopped.cancelled {
         Some(_) => "Stopped the running turn.".to_owned(),
@@ -190,7 +193,9 @@ mod tests {
     #[test]
     fn answers_are_sentences() {
         let later = Stopped { cancelled: None, dropped: 0, waiting: 2, later: true };
-        assert_eq!(stopped_text(&later), "Not running just now; stopped as soon as it would run. 2 waiting.");
+        let text =
+            "Not running just now; stopped as soon as it would run, unless the gateway restarts before. 2 waiting.";
+        assert_eq!(stopped_text(&later), text);
         let stopped = |cancelled: bool, dropped, waiting| {
             let cancelled = cancelled.then(|| "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap());
             stopped_text(&Stopped { cancelled, dropped, waiting, later: false })

@@ -104,7 +104,8 @@ impl<M: AsRef<Meter>> AsyncRead for Metered<M> {
         let before = buf.filled().len();
         match Pin::new(&mut self.socket).poll_read(cx, buf) {
             Poll::Ready(Ok(())) => Poll::Ready(M::as_ref(&self.meter).read(buf.filled().len() - before)),
-            other => other,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use domain::ids::{Epoch, SessionKey};
+use domain::ids::{Epoch, SessionKey, TurnId};
 use protocol::journal::{
     Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, JournalError, Loaded, LogPosition, Quarantine, RecentId,
     Told, Unfinished,
@@ -34,6 +34,8 @@ pub enum Call {
     Unquarantine(SessionKey, Sender<()>),
     /// See [`protocol::journal::Journal::unfinished`].
     Unfinished(Sender<Vec<Unfinished>>),
+    /// See [`protocol::journal::Journal::find_turn`].
+    FindTurn(TurnId, Sender<Option<SessionKey>>),
     /// See [`protocol::journal::Journal::dead_letters`].
     DeadLetters(Sender<Vec<DeadLetter>>),
     /// About rows of the outbox and about single dead letters.

@@ -197,6 +197,8 @@ impl Engine {
                 let found = self.state.unfinished(self.around.ports.clock.wall_ms());
                 self.replies.push(Reply::Unfinished(found, reply));
             }
+            // The asker may be gone.
+            Call::FindTurn(turn, reply) => drop(reply.send(self.state.find_turn(turn))),
             Call::DeadLetters(reply) => {
                 let letters = self.state.letters.iter().map(|kept| kept.letter.clone()).collect();
                 self.replies.push(Reply::Letters(letters, reply));
@@ -266,6 +268,7 @@ impl Engine {
             Call::Quarantine(..)
             | Call::Unquarantine(..)
             | Call::Unfinished(_)
+            | Call::FindTurn(..)
             | Call::DeadLetters(_)
             | Call::Outgoing(_)
             | Call::Release(..)

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
 use protocol::journal::{
     Accepted, AskRows, Commit, CommitOutcome, DeadLetter, Enqueue, Journal, JournalError, JournalStatus, LetterDetail,
     Loaded, LogPosition, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Told, Unfinished, ViewWritten,
@@ -149,6 +149,10 @@ impl Journal for LogJournal {
         self.ask(Call::Unfinished)
     }
 
+    fn find_turn(&self, turn: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
+        self.ask(|reply| Call::FindTurn(turn, reply))
+    }
+
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         self.ask(Call::DeadLetters)
     }
@@ -163,6 +167,10 @@ impl Journal for LogJournal {
 
     fn redeliver(&self, id: LetterId) -> oneshot::Receiver<Option<OutRow>> {
         self.ask(|reply| Call::Outgoing(Outgoing::Redeliver(id, reply)))
+    }
+
+    fn outbox_channels(&self) -> oneshot::Receiver<Vec<Arc<str>>> {
+        self.ask(|reply| Call::Outgoing(Outgoing::Channels(reply)))
     }
 
     fn outbox(&self, ask: AskRows) -> oneshot::Receiver<Rows> {

@@ -30,6 +30,8 @@ pub enum Step {
 
 /// A call about what leaves.
 pub enum Outgoing {
+    /// See [`protocol::journal::Journal::outbox_channels`].
+    Channels(Sender<Vec<Arc<str>>>),
     /// See [`protocol::journal::Journal::outbox`].
     Rows(AskRows, Sender<Rows>),
     /// See [`protocol::journal::Journal::sending`] and those after it.
@@ -47,6 +49,7 @@ pub enum Outgoing {
 impl Engine {
     pub(crate) fn outgoing(&mut self, call: Outgoing) {
         match call {
+            Outgoing::Channels(reply) => drop(reply.send(self.state.outbox.channels())),
             Outgoing::Rows(ask, reply) => self.replies.push(Reply::Rows(ask, reply)),
             Outgoing::Step(id, step, reply) => self.step(id, step, reply),
             Outgoing::Letter(id, reply) => self.replies.push(Reply::Letter(id, reply)),

@@ -76,7 +76,8 @@ pub struct Stopped {
     pub dropped: u32,
     /// Waiting turns that stay.
     pub waiting: u32,
-    /// The session cannot do it now, and will as soon as it runs again; nothing of the above has happened yet.
+    /// The session cannot do it now, and will as soon as it runs again; nothing of the above has happened yet. Control is
+    /// never journalled: a process that ends before forgets it, and whoever asked is told so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub later: bool,
 }

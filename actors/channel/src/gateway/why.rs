@@ -10,7 +10,7 @@ use domain::ids::{SessionKey, TurnId};
 use domain::transcript::{TurnClose, read_lines, turn_record};
 use protocol::journal::{DeadLetter, Journal, LetterKind};
 use protocol::session::{Mail, TurnRecord};
-use protocol::supervision::{Event, Kind, TreeNode};
+use protocol::supervision::{Event, Kind};
 use protocol::transcripts::{Summary, TranscriptReader};
 use protocol::turn::TurnResult;
 use supervision::log::timestamp;
@@ -61,8 +61,12 @@ pub async fn why(
     // Otherwise it is told of what is known so far.
     all_known(&*sources.transcripts).await;
     let letters: Vec<DeadLetter> = letters.into_iter().filter(|letter| is_of(letter, &subject)).collect();
-    let running = || doors.and_then(|doors| running_key(&doors.sessions.tree(), &subject));
-    let hint = letters.first().map(|letter| letter.key.clone()).or_else(running);
+    // A turn that waits stands in no log and no transcript yet.
+    let open_in = match (&subject, journal) {
+        (Subject::Turn(turn), Some(journal)) => journal.find_turn(*turn).await.ok().flatten(),
+        (Subject::Turn(_) | Subject::Session(_), _) => None,
+    };
+    let hint = letters.first().map(|letter| letter.key.clone()).or_else(|| open_in.clone());
     let (looking, wanted) = (sources.clone(), subject.clone());
     let found = blocking(sources, move || find(&looking, &wanted, hint)).await?;
     let mut facts = Facts {
@@ -81,7 +85,8 @@ pub async fn why(
         }
     }
     if let (Some(journal), Some(key)) = (journal, facts.key.clone()) {
-        facts.standing = Some(standing(journal, doors, &key, &subject, &mut facts.turn).await);
+        let open_turn = if let Subject::Turn(turn) = subject { open_in.is_some().then_some(turn) } else { None };
+        facts.standing = Some(standing(journal, doors, &key, &subject, open_turn, &mut facts.turn).await);
     }
     let (looking, known) = (sources.clone(), letters);
     let mut events = found.events;
@@ -184,15 +189,6 @@ fn logged_key(sources: &Sources, turn: TurnId) -> io::Result<Option<SessionKey>>
     Ok(None)
 }
 
-/// The session that runs a turn now.
-fn running_key(node: &TreeNode, subject: &Subject) -> Option<SessionKey> {
-    let Subject::Turn(turn) = subject else { return None };
-    if node.turn == Some(*turn) {
-        return node.session.clone();
-    }
-    node.children.iter().find_map(|child| running_key(child, subject))
-}
-
 fn everything(sources: &Sources) -> Vec<Summary> {
     sources.transcripts.page(None, usize::MAX).items
 }
@@ -284,12 +280,13 @@ fn names(sources: &Sources) -> io::Result<Vec<String>> {
 
 // --- present ---
 
-/// How the session stands; a turn that is still open is found out here.
+/// How the session stands; of a turn that is open in the journal, how far it is.
 async fn standing(
     journal: &dyn Journal,
     doors: Option<&Doors>,
     key: &SessionKey,
     subject: &Subject,
+    open_turn: Option<TurnId>,
     state: &mut TurnState,
 ) -> Standing {
     let mut standing = Standing::default();
@@ -320,11 +317,11 @@ async fn standing(
                 TurnRecord::Ended { result: TurnResult::DeadLettered, .. } => TurnState::Dead,
             };
         }
-    } else if let (Some(turn), Some(one)) = (turn, open)
-        && matches!(state, TurnState::Unknown | TurnState::Begun)
-    {
-        let begun = one.cut.is_some_and(|(started, _)| started.turn == turn);
-        *state = if begun { TurnState::Begun } else { TurnState::Waiting };
+    }
+    // Its session is not in memory, or cannot be asked.
+    if let Some(turn) = open_turn.filter(|_| *state == TurnState::Unknown) {
+        let cut = open.and_then(|one| one.cut).is_some_and(|(started, _)| started.turn == turn);
+        *state = if cut { TurnState::Begun } else { TurnState::Waiting };
     }
     standing
 }

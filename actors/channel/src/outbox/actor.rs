@@ -113,6 +113,7 @@ impl Outbox {
         for effect in effects {
             let journal = &self.parts.journal;
             match effect {
+                Effect::Channels => self.when(journal.outbox_channels(), ctx, |_, channels| Input::Channels(channels)),
                 Effect::Read(ask) => {
                     let channel = Arc::clone(&ask.channel);
                     self.when(journal.outbox(ask), ctx, move |_, rows| Input::Rows(channel, rows));

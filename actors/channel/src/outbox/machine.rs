@@ -12,7 +12,10 @@
 //!
 //! Of each channel at most [`Rules::rows_max`] rows and [`Rules::bytes_max`] bytes of text are held. What comes beyond
 //! that is left in the journal, and so is everything after it, for the sake of the order; once half of the room is free,
-//! the channel's oldest open rows are read again. Rows of a channel that this process does not have wait in the journal.
+//! the channel's oldest open rows are read again.
+//!
+//! Rows of a channel that this process does not have, as it is not enabled any more, are not tried: they wait, and are
+//! given up at the same age as all others. A process that has the channel again finds them as they were.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -58,6 +61,14 @@ impl Default for Rules {
     }
 }
 
+impl Rules {
+    /// Why a row that is too old is given up.
+    fn too_late(&self, reason: &str) -> Arc<str> {
+        let hours = self.give_up.as_secs() / 3600;
+        format!("not delivered within {hours} hours; the last time: {reason}").into()
+    }
+}
+
 /// The time of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
@@ -74,6 +85,8 @@ pub struct Now {
 pub enum Input {
     /// A row was committed.
     Row(OutRow),
+    /// The channels that have open rows, as [`Effect::Channels`] asked.
+    Channels(Vec<Arc<str>>),
     /// Rows were committed that nobody kept.
     Missed,
     /// The oldest open rows of a channel, as [`Effect::Read`] asked.
@@ -93,6 +106,8 @@ pub enum Input {
 /// What to do, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
+    /// Ask which channels have open rows; answer with [`Input::Channels`].
+    Channels,
     /// Read open rows; answer with [`Input::Rows`].
     Read(AskRows),
     /// Write `Sending`; answer with [`Input::Marked`].
@@ -118,8 +133,10 @@ pub struct Machine {
     paused: BTreeSet<(Duration, Chat)>,
     /// Chats in one of the phases between.
     active: usize,
-    /// Of the channels that this process has.
+    /// Of all channels that have rows, or may get some.
     loads: BTreeMap<Arc<str>, ChannelLoad>,
+    /// Channels that this process has.
+    present: BTreeSet<Arc<str>>,
     /// Channels whose rows are being read.
     reading: BTreeMap<Arc<str>, Reading>,
     draining: bool,
@@ -139,6 +156,7 @@ struct Reading {
 impl Machine {
     /// Has no rows yet; they are read first.
     pub fn start(rules: Rules, channels: impl IntoIterator<Item = Arc<str>>) -> (Self, Vec<Effect>) {
+        let present: BTreeSet<Arc<str>> = channels.into_iter().collect();
         let mut machine = Self {
             rules,
             lanes: BTreeMap::new(),
@@ -146,11 +164,12 @@ impl Machine {
             ready: VecDeque::new(),
             paused: BTreeSet::new(),
             active: 0,
-            loads: channels.into_iter().map(|channel| (channel, ChannelLoad::unread())).collect(),
+            loads: present.iter().map(|channel| (Arc::clone(channel), ChannelLoad::unread())).collect(),
+            present,
             reading: BTreeMap::new(),
             draining: false,
         };
-        let mut out = Vec::new();
+        let mut out = vec![Effect::Channels];
         machine.read_again(&mut out);
         (machine, out)
     }
@@ -159,6 +178,7 @@ impl Machine {
     pub fn step(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut out = Vec::new();
         match input {
+            Input::Channels(channels) => channels.iter().for_each(|channel| self.know(channel)),
             Input::Row(row) => self.row(row, now),
             Input::Missed => {
                 self.loads.values_mut().for_each(|load| load.behind = true);
@@ -172,7 +192,7 @@ impl Machine {
             Input::Drain => self.drain(),
         }
         self.wake(now);
-        self.begin(&mut out);
+        self.begin(now, &mut out);
         self.read_again(&mut out);
         out
     }
@@ -200,7 +220,15 @@ impl Machine {
 
     // --- rows ---
 
+    /// The rows of a channel are read, also of one that is not there.
+    fn know(&mut self, channel: &Arc<str>) {
+        if !self.loads.contains_key(channel) {
+            self.loads.insert(Arc::clone(channel), ChannelLoad::unread());
+        }
+    }
+
     fn row(&mut self, row: OutRow, now: Now) {
+        self.know(&row.out.route.channel);
         let late_max = self.rules.rows_max;
         match self.reading.get_mut(&row.out.route.channel) {
             None => self.add(row, now),
@@ -278,12 +306,24 @@ impl Machine {
     }
 
     /// Begins with as many chats as may be worked on at once.
-    fn begin(&mut self, out: &mut Vec<Effect>) {
+    fn begin(&mut self, now: Now, out: &mut Vec<Effect>) {
         while self.active < self.rules.parallel
             && let Some(chat) = self.ready.pop_front()
         {
             let Some(lane) = self.lanes.get_mut(&chat) else { continue };
             let Some(head) = lane.rows.front_mut() else { continue };
+            if !self.present.contains(&chat.channel) {
+                let left = self.rules.give_up.saturating_sub(head.age(now));
+                if left.is_zero() {
+                    self.active += 1;
+                    lane.phase = Phase::Closing;
+                    out.push(Effect::GiveUp(head.row.clone(), self.rules.too_late("its channel is not enabled")));
+                } else {
+                    lane.phase = Phase::Paused;
+                    self.paused.insert((now.mono.saturating_add(left), chat));
+                }
+                continue;
+            }
             self.active += 1;
             if head.row.sending {
                 lane.phase = Phase::Sending;
@@ -318,9 +358,7 @@ impl Machine {
             }
             Outcome::Failed { reason, .. } if head.age(now) >= rules.give_up => {
                 lane.phase = Phase::Closing;
-                let hours = rules.give_up.as_secs() / 3600;
-                let reason = format!("not delivered within {hours} hours; the last time: {reason}");
-                out.push(Effect::GiveUp(head.row.clone(), reason.into()));
+                out.push(Effect::GiveUp(head.row.clone(), rules.too_late(&reason)));
             }
             Outcome::Failed { retry_after, taken, .. } => {
                 head.failed(taken);

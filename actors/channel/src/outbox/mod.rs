@@ -9,6 +9,7 @@
 //! | [`Outcome::Delivered`] | `Sent`; the next row of the chat |
 //! | [`Outcome::Refused`] | `Undeliverable`: a dead letter; the next row of the chat |
 //! | [`Outcome::Failed`] | again after 1, 2, 4 … 300 s or when the receiver said; after 24 h `Undeliverable` |
+//! | none: the channel is not enabled | it waits; after 24 h `Undeliverable`, unless a process has the channel before |
 //!
 //! **Invariant:** per chat, rows are sent one after the other in the order of their commits; an attempt that may repeat
 //! an earlier one says so; a row is closed only by `Sent` or `Undeliverable`.

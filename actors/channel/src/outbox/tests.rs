@@ -43,7 +43,7 @@ fn at(seconds: u64) -> Now {
 /// A machine that has read an outbox with these rows, and what it does first.
 fn started(rules: Rules, rows: Vec<OutRow>) -> (Machine, Vec<Effect>) {
     let (mut machine, reads) = Machine::start(rules, channels());
-    let [Effect::Read(hook), Effect::Read(mail)] = reads.as_slice() else { panic!("{reads:?}") };
+    let [Effect::Channels, Effect::Read(hook), Effect::Read(mail)] = reads.as_slice() else { panic!("{reads:?}") };
     assert_eq!((&*hook.channel, &*mail.channel), ("hook", "mail"));
     machine.step(Input::Rows("mail".into(), Rows { rows: vec![], left: 0 }), at(0));
     let effects = machine.step(Input::Rows("hook".into(), Rows { rows, left: 0 }), at(0));
@@ -138,11 +138,33 @@ fn a_jump_of_the_wall_clock_ages_nothing() {
 }
 
 #[test]
-fn rows_of_a_channel_that_is_not_there_wait_in_the_journal() {
-    let (mut machine, effects) = started(Rules::default(), vec![row(1, "gone", "a", 1_000_000)]);
-    assert_eq!(effects, []);
-    assert_eq!(machine.step(Input::Row(row(2, "gone", "a", 1_000_000)), at(0)), []);
-    assert!(machine.is_quiet() && machine.due().is_none());
+fn rows_of_a_channel_that_is_not_there_wait_untried_and_are_given_up_at_their_age() {
+    const DAY: u64 = 24 * 60 * 60;
+    let (mut machine, _) = started(Rules::default(), vec![]);
+    let effects = machine.step(Input::Channels(vec!["gone".into(), "hook".into()]), at(0));
+    let [Effect::Read(ask)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!(&*ask.channel, "gone");
+    let old = |n, age_s: u64| row(n, "gone", "a", 1_000_000 - age_s * 1000);
+    let rows = Rows { rows: vec![old(1, 600), old(2, 60)], left: 0 };
+    assert_eq!(machine.step(Input::Rows("gone".into(), rows), at(0)), [], "nothing is written, nothing is sent");
+    assert_eq!(machine.step(Input::Row(row(3, "gone", "b", 1_000_000)), at(0)), []);
+    assert!(machine.is_quiet());
+    assert_eq!(machine.due(), Some(Duration::from_secs(DAY - 600)));
+    assert_eq!(machine.step(Input::Tick, at(DAY - 601)), []);
+    let effects = machine.step(Input::Tick, at(DAY - 600));
+    let [Effect::GiveUp(first, why)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!((first.out.id, why.contains("24 hours") && why.contains("not enabled")), (id(1), true), "{why}");
+    assert_eq!(machine.step(Input::Closed(id(1)), at(DAY - 599)), []);
+    assert_eq!(machine.due(), Some(Duration::from_secs(DAY - 60)), "the next one of the chat has its own time");
+    let given_up = |effects: Vec<Effect>| match effects.as_slice() {
+        [Effect::GiveUp(row, _)] => row.out.id,
+        _ => panic!("{effects:?}"),
+    };
+    assert_eq!(given_up(machine.step(Input::Tick, at(DAY - 60))), id(2));
+    // One of a channel of which nothing was known comes while the process runs, as a turn from before ends.
+    let effects = machine.step(Input::Row(row(4, "other", "c", 1_000_000)), at(0));
+    let [Effect::Read(ask)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!(&*ask.channel, "other");
 }
 
 #[test]

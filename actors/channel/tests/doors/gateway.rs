@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Reply, get, post, receive, send};
-use crate::world::{World, text_of};
+use crate::world::{WAITING, World, text_of};
 
 struct Files(watch::Sender<bool>);
 
@@ -284,6 +284,9 @@ async fn stories_are_told_of_what_is_known_and_names_offered_for_what_is_not() {
     let story = admin(address, "why/01890a5d-ac96-774b-bcce-b302099a8058").await.json();
     assert_eq!((&story["known"], &story["nearest"]), (&false.into(), &json!([LOGGED])), "{story}");
     assert_eq!(admin(address, "why/%00").await.status, 400);
+    let story = admin(address, &format!("why/{WAITING}")).await.json();
+    assert!(story["now"].as_str().unwrap().starts_with("it waits; "), "{story}");
+    assert!(story["runs_again"].as_str().unwrap().starts_with("this turn, "), "{story}");
 }
 
 #[tokio::test]

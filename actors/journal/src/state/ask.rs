@@ -29,6 +29,12 @@ impl State {
         commit.ended.iter().map(find).collect()
     }
 
+    /// The key of an open turn.
+    pub fn find_turn(&self, turn: TurnId) -> Option<SessionKey> {
+        let has = |key: &KeyState| key.open.iter().any(|open| open.turn == turn);
+        self.keys.iter().find(|(_, key)| has(key)).map(|(name, _)| name.clone())
+    }
+
     /// Where a message lies now whose position was handed out before.
     pub fn resolve(&self, handed: LogPosition) -> LogPosition {
         self.moved.get(&handed).copied().unwrap_or(handed)

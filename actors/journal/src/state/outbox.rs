@@ -1,6 +1,6 @@
 //! Open rows of the outbox, in the order of their commits. Their texts stay in the log. **Invariant:** pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use domain::ids::{DeliveryId, SessionKey};
@@ -90,6 +90,12 @@ impl Outbox {
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.rows.values()
+    }
+
+    /// The channels that have rows, in order.
+    pub fn channels(&self) -> Vec<Arc<str>> {
+        let channels: BTreeSet<&Arc<str>> = self.iter().map(|row| &row.channel).collect();
+        channels.into_iter().cloned().collect()
     }
 
     /// Those that are asked for, in order, and how many more there are.

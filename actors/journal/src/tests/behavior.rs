@@ -195,6 +195,22 @@ fn dead_letters_stay_and_the_sum_holds() {
 }
 
 #[test]
+fn an_open_turn_is_found_without_its_session_also_after_a_restart() {
+    let mut machine = start();
+    machine.enqueue(message("a", 1, "m1", b"x"));
+    machine.enqueue(message("b", 2, "m2", &[b'x'; 5000]));
+    machine.enqueue(message("b", 3, "m3", b"x"));
+    let loaded = machine.load(&key("a"));
+    let mut end = commit(&key("a"), loaded.session, loaded.epoch, 1);
+    end.ended = vec![(turn(1), TurnEnd::Done)];
+    machine.commit(end);
+    let mut machine = machine.kill();
+    for (n, expect) in [(1, None), (2, Some(key("b"))), (3, Some(key("b"))), (4, None)] {
+        assert_eq!(machine.ask(|reply| Call::FindTurn(turn(n), reply)), expect, "turn {n}");
+    }
+}
+
+#[test]
 fn lines_come_back_until_the_view_is_synced() {
     let mut machine = start();
     machine.enqueue(message("a", 1, "m1", b"x"));

@@ -113,6 +113,24 @@ fn rows_come_with_the_commit_and_stay_until_they_are_sent() {
 }
 
 #[test]
+fn channels_with_open_rows_are_known_whoever_has_them() {
+    let mut machine = Machine::start(disk(), tiny()).unwrap();
+    let channels = |machine: &mut Machine| machine.ask(|reply| Call::Outgoing(Outgoing::Channels(reply)));
+    assert!(channels(&mut machine).is_empty());
+    let to = |n: u64, channel: &str| {
+        let out = out(n, 1, "a", "hi");
+        Out { route: PushRoute { channel: channel.into(), ..out.route }, ..out }
+    };
+    for (n, channel) in [(1, "webhook"), (2, "gone"), (3, "webhook")] {
+        machine.answer("a", n, TurnEnd::Done, vec![to(n, channel)]);
+    }
+    let mut machine = machine.kill();
+    assert_eq!(channels(&mut machine), ["gone".into(), "webhook".into()] as [Arc<str>; 2]);
+    machine.step(delivery(2, 1), Step::Undeliverable("too old".into()));
+    assert_eq!(channels(&mut machine), ["webhook".into()] as [Arc<str>; 1]);
+}
+
+#[test]
 fn the_oldest_rows_of_a_channel_come_up_to_a_bound() {
     let mut machine = Machine::start(disk(), tiny()).unwrap();
     let mut other = out(1, 2, "a", "other");

@@ -10,7 +10,8 @@
 //! | [`Journal::view_written`] | session | nothing | – (the checkpointer syncs later) |
 //! | [`Journal::quarantine`], [`Journal::unquarantine`] | registry | done | the verdict |
 //! | [`Journal::unfinished`] | registry, at boot | keys with work | – |
-//! | [`Journal::outbox`] | deliverer | open rows | – |
+//! | [`Journal::find_turn`] | operators | the session of an open turn | – |
+//! | [`Journal::outbox`], [`Journal::outbox_channels`] | deliverer | open rows | – |
 //! | [`Journal::sending`], [`Journal::sent`], [`Journal::undeliverable`] | deliverer | done | the row's step |
 //! | [`Journal::dead_letters`], [`Journal::letter`] | operators | dead letters | – |
 //! | [`Journal::drop_letter`], [`Journal::redeliver`] | operators | whether it was there | the letter's end |
@@ -29,7 +30,7 @@ mod outbox;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
 use tokio::sync::oneshot;
 
 pub use commit::{
@@ -131,6 +132,8 @@ pub trait Journal: Send + Sync + 'static {
     fn unquarantine(&self, key: SessionKey) -> oneshot::Receiver<()>;
     /// Keys with work, oldest message first.
     fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>>;
+    /// The session in which a turn waits or runs. Looks at every open turn: for people who ask.
+    fn find_turn(&self, turn: TurnId) -> oneshot::Receiver<Option<SessionKey>>;
     /// Dead letters, oldest first.
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>>;
     /// One of them with what it is about.
@@ -140,6 +143,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Opens the row of a dead delivery again, behind all others, its age counted from now. The sink gets it, too.
     /// `None` when there is no such letter, or its row cannot be read any more.
     fn redeliver(&self, id: LetterId) -> oneshot::Receiver<Option<OutRow>>;
+    /// The channels that have open rows, in order.
+    fn outbox_channels(&self) -> oneshot::Receiver<Vec<Arc<str>>>;
     /// The oldest open rows of a channel, for whoever did not keep them.
     fn outbox(&self, ask: AskRows) -> oneshot::Receiver<Rows>;
     /// A send of this row begins. Nothing happens when it is not open; so with the next two.

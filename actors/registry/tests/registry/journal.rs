@@ -96,6 +96,9 @@ impl Journal for ToyJournal {
         }
         answered(all)
     }
+    fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
+        never()
+    }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         never()
     }
@@ -106,6 +109,9 @@ impl Journal for ToyJournal {
         never()
     }
     fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
+        never()
+    }
+    fn outbox_channels(&self) -> oneshot::Receiver<Vec<Arc<str>>> {
         never()
     }
     fn outbox(&self, _: AskRows) -> oneshot::Receiver<Rows> {

@@ -5,6 +5,7 @@ mod crashes;
 mod double;
 mod files;
 mod foreign;
+mod journal;
 mod leaving;
 mod listing;
 mod stall;

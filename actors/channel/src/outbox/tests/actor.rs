@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
 use domain::text::{TextLimit, TextUnit};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -50,6 +50,11 @@ impl Double {
 }
 
 impl Journal for Double {
+    fn outbox_channels(&self) -> oneshot::Receiver<Vec<Arc<str>>> {
+        let rows = self.rows.lock().unwrap();
+        let channels: std::collections::BTreeSet<_> = rows.iter().map(|row| row.out.route.channel.clone()).collect();
+        now(channels.into_iter().collect())
+    }
     fn outbox(&self, ask: AskRows) -> oneshot::Receiver<Rows> {
         let rows = self.rows.lock().unwrap();
         now(Rows { rows: rows.iter().filter(|row| row.out.route.channel == ask.channel).cloned().collect(), left: 0 })
@@ -90,6 +95,9 @@ impl Journal for Double {
     }
     fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
         unreachable!("a deliverer recovers no turns")
+    }
+    fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
+        unreachable!("a deliverer asks for no turns")
     }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         unreachable!("a deliverer reads no letters")
@@ -254,6 +262,24 @@ fn what_is_refused_is_told_and_counted() {
         assert_eq!((event.delivery, event.reason.as_deref()), (Some(id(1)), Some("gone")));
         let letters = &scene.kernel.metrics().dead_letters;
         assert_eq!(letters.get_or_create(&protocol::metrics::ByKind { kind: "delivery" }).get(), 1);
+    });
+}
+
+#[test]
+fn what_waits_for_a_channel_that_is_not_enabled_becomes_a_dead_letter_after_a_day() {
+    run_paused("a channel that is gone", async {
+        let gone = |number| row(number, "gone", "a", 1_767_225_600_000);
+        let mut scene = Scene::new(vec![gone(1), fresh(2, "a")], 0, vec![]);
+        assert_eq!(scene.closed.recv().await, Some((id(2), true)), "the others are delivered meanwhile");
+        scene.journal.commit(gone(3));
+        let begun = scene.kernel.ports().clock.mono();
+        for number in [1, 3] {
+            assert_eq!(scene.closed.recv().await, Some((id(number), false)));
+        }
+        let waited = scene.kernel.ports().clock.mono() - begun;
+        assert!(waited >= Duration::from_secs(24 * 60 * 60 - 1), "{waited:?}");
+        assert_eq!(scene.count(EventName::Undeliverable), 2);
+        assert!(scene.journal.rows.lock().unwrap().is_empty());
     });
 }
 

@@ -174,6 +174,10 @@ impl World {
     fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
+                Effect::Channels => {
+                    let channels: BTreeSet<_> = self.open.iter().map(|row| row.out.route.channel.clone()).collect();
+                    self.step(Input::Channels(channels.into_iter().collect()));
+                }
                 Effect::Read(ask) => {
                     let of_channel = self.open.iter().filter(|row| row.out.route.channel == ask.channel);
                     let mut rows: Vec<OutRow> = of_channel.cloned().collect();
