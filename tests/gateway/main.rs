@@ -18,6 +18,7 @@ mod power_cut;
 mod push;
 mod queues;
 mod simulation;
+mod soak;
 mod stories;
 mod supervision;
 mod support;
