@@ -6,6 +6,7 @@ mod chaos;
 mod command_line;
 mod dead_letters;
 mod doors;
+mod idle;
 mod isolation;
 mod journal_repair;
 mod kill_nine;

@@ -46,6 +46,38 @@ async fn ten_messages_behind_a_running_turn_are_all_answered_in_order_after_a_ki
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_come_through_different_doors_queue_in_one_session() {
+    const EACH: usize = 10;
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    let through_the_socket = async {
+        for n in 0..EACH {
+            socket.say("room", &format!("socket {n} [[delay=20]]"), &format!("s{n}")).await;
+        }
+        for _ in 0..2 * EACH {
+            assert_eq!(socket.until("turn_end").await["result"], "done", "of both doors");
+        }
+    };
+    let shared = &gateway;
+    let through_the_admin = (0..EACH).map(|n| async move {
+        assert_eq!(shared.say("websocket:room", &format!("admin {n} [[delay=20]]"), &format!("a{n}")).await, "done");
+    });
+    futures::join!(through_the_socket, futures::future::join_all(through_the_admin));
+    for kind in ["accepted", "done"] {
+        assert_eq!(gateway.admin("status").await["journal"][kind], 2 * EACH, "nobody got a conflict");
+    }
+    assert_eq!(gateway.terminate().await, Some(0));
+    let said = said(&place.transcript("websocket.room"));
+    let roles: Vec<&str> = said.iter().map(|(role, _)| role.as_str()).collect();
+    assert_eq!(roles, ["user", "assistant"].repeat(2 * EACH), "one turn at a time, whoever asked");
+    let of_the_socket: Vec<usize> =
+        said.iter().filter_map(|(_, text)| text.strip_prefix("socket ")?.split(' ').next()?.parse().ok()).collect();
+    assert_eq!(of_the_socket, (0..EACH).collect::<Vec<_>>(), "each sender in its order");
+}
+
 /// Begins a turn in `chat` and looks away after its first words: the cursor behind those.
 async fn begin_and_leave(gateway: &Gateway, chat: &str) -> String {
     let mut socket = gateway.websocket("").await;

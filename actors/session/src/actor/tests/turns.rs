@@ -1,5 +1,7 @@
 //! A turn from its message to its end, and control beside it.
 
+use protocol::provider::Permit;
+
 use super::*;
 
 #[test]
@@ -204,5 +206,25 @@ fn a_long_message_is_read_from_the_log() {
         stage.say(&text);
         let call = stage.called().await;
         assert_eq!(texts(&call), [text]);
+    });
+}
+
+#[test]
+fn no_place_at_the_model_is_held_while_tools_run() {
+    run_paused("permit", async {
+        let mut stage = Stage::new();
+        stage.say("look");
+        let place = std::sync::Arc::new(());
+        let ask = stage.permits.next().await;
+        let permit = Permit::new(std::sync::Arc::clone(&place));
+        tell(&ask.reply_to, Event::Permitted { stamp: ask.stamp, permit }).unwrap();
+        let call = stage.model.next().await;
+        assert_eq!(std::sync::Arc::strong_count(&place), 2);
+        stage.complete(&call, calls(&["exec"]));
+        drop(call);
+        let run = stage.tools.next().await;
+        assert_eq!(std::sync::Arc::strong_count(&place), 1, "whoever runs a tool waits without a place");
+        end_tool(&run, "done");
+        assert_ne!(stage.permits.next().await.stamp, ask.stamp, "the next round asks again");
     });
 }
