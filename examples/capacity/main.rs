@@ -3,10 +3,11 @@
 //!
 //! C1 durable turns over HTTP with a client written by hand, C2 the same with reqwest, C2m with one model call over HTTP
 //! besides, C3 in process. The product is driven with reqwest, so its ratios are to C2 and C2m.
-//! `scale` measures how far one process goes instead: see `scale.rs`.
+//! `scale` measures how far one process goes instead: see `scale.rs`. `listing` measures lists of many sessions.
 
 mod bare;
 mod flood;
+mod listing;
 mod load;
 mod model;
 mod scale;
@@ -27,6 +28,7 @@ use server::{Gateway, Server, start_bare, start_model};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USERS: u64 = 5_000;
+const LISTED: u64 = 10_000;
 const FULL: Effort = Effort { length: Duration::from_secs(4), rounds: 3 };
 const QUICK: Effort = Effort { length: Duration::from_secs(1), rounds: 3 };
 const FULL_SIZE: Size = Size {
@@ -60,7 +62,8 @@ fn main() -> anyhow::Result<()> {
         ["--quick"] => greenroom::run(measure(QUICK, &[1_000])),
         ["scale"] => greenroom::run(print(scale::measure(FULL_SIZE))),
         ["scale", "--quick"] => greenroom::run(print(scale::measure(QUICK_SIZE))),
-        _ => bail!("usage: capacity [scale] [--quick]"),
+        ["listing"] => greenroom::run(print(listing::measure(LISTED))),
+        _ => bail!("usage: capacity [scale | listing] [--quick]"),
     }
 }
 
