@@ -199,7 +199,9 @@ async fn use_it(gateway: &Gateway) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_metric_has_its_type_and_labels_from_closed_sets() {
     let receiver = Receiver::start();
-    let place = Place::new(json!({"channels": {"webhook": {"enabled": true, "port": 0, "url": receiver.url()}}}));
+    let place = Place::new(
+        json!({"channels": {"webhook": {"enabled": true, "port": 0, "url": receiver.url(), "allowFrom": "*"}}}),
+    );
     let gateway = place.start().await;
     use_it(&gateway).await;
     let names: BTreeSet<&str> = FAMILIES.iter().map(|(name, ..)| *name).collect();

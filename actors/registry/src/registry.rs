@@ -276,6 +276,8 @@ impl Registry {
         for sector in &self.sectors {
             let mut keys = Vec::new();
             sector.slots.for_each(|slot| keys.push(slot.key));
+            // The slots come in no order; the same life of a process ends in the same one.
+            keys.sort();
             for key in keys {
                 // One that has left meanwhile needs no stopping.
                 let _ = sector.slots.tell_live(&key, mail());

@@ -4,7 +4,8 @@
 //! loaded a session keeps its own row up to date, so a row that a session made is never replaced by an older reading.
 //!
 //! **Invariant:** a session that has a transcript or an open message is listed, once everything was read. A file that
-//! somebody else puts into the directory meanwhile is listed when its session is used, or at the next start.
+//! somebody else puts into the directory meanwhile is listed when its session is used, or at the next start; one that
+//! somebody removes stays listed until then.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
