@@ -33,17 +33,6 @@ async fn say(gateway: &Gateway, chat: &str, id: &str, text: &str) -> String {
     reply["turn_id"].as_str().unwrap().to_owned()
 }
 
-/// Waits until nothing waits to be delivered.
-async fn delivered(gateway: &Gateway) {
-    gateway.settle().await;
-    let empty = tokio::time::timeout(PATIENCE, async {
-        while gateway.admin("status").await["journal"]["outbox"] != 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    assert!(empty.await.is_ok(), "{}", gateway.admin("status").await);
-}
-
 fn in_chat<'a>(requests: &'a [Request], chat: &str) -> Vec<&'a Request> {
     requests.iter().filter(|request| request.body["chat_id"] == chat).collect()
 }
@@ -61,7 +50,7 @@ async fn a_reply_is_pushed_signed_and_once() {
     let turn = say(&gateway, "7", "m1", "hello").await;
     let (status, again) = post(&gateway, json!({"chat_id": "7", "message_id": "m1", "text": "hello"})).await;
     assert_eq!((status, &again["turn_id"], &again["state"]), (202, &json!(turn), &json!("duplicate")));
-    delivered(&gateway).await;
+    gateway.delivered().await;
     let requests = receiver.requests();
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
     let id = format!("{turn}:1");
@@ -105,7 +94,7 @@ async fn a_reply_whose_gateway_is_killed_before_the_receiver_is_there_is_deliver
     gateway.kill_nine();
     let receiver = Receiver::start_at(port);
     let gateway = place.start().await;
-    delivered(&gateway).await;
+    gateway.delivered().await;
     assert_eq!(receiver.texts(), echoes(&[("7", &["one", "two"])]));
 }
 
@@ -154,7 +143,7 @@ async fn a_reply_that_was_being_sent_at_a_kill_is_sent_again_and_says_so() {
     receiver.wait_for("the first attempt", |requests| requests.len() == 1).await;
     gateway.kill_nine();
     let gateway = place.start().await;
-    delivered(&gateway).await;
+    gateway.delivered().await;
     let requests = receiver.requests();
     let [first, second] = requests.as_slice() else { panic!("{requests:?}") };
     assert_eq!((first.body["repeat"].as_bool(), second.body["repeat"].as_bool()), (Some(false), Some(true)));
@@ -182,7 +171,7 @@ async fn replies_keep_their_order_over_a_pause_of_the_receiver() {
     let refused = receiver.wait_for("two attempts in each chat", both_twice).await;
     assert!(refused.iter().all(|request| request.body["text"] == "echo:1"), "{refused:?}");
     receiver.always(None);
-    delivered(&gateway).await;
+    gateway.delivered().await;
     let order: &[&str] = &["1", "2", "3", "4"];
     assert_eq!(receiver.texts(), echoes(&[("a", order), ("b", order)]));
 }
@@ -195,7 +184,7 @@ async fn a_refused_reply_is_a_dead_letter_and_the_next_one_goes_on() {
     receiver.plan([Answer::Status(410)]);
     let turn = say(&gateway, "7", "m1", "one").await;
     say(&gateway, "7", "m2", "two").await;
-    delivered(&gateway).await;
+    gateway.delivered().await;
     assert_eq!(receiver.texts(), echoes(&[("7", &["two"])]));
     let letters = gateway.admin("deadletters").await;
     let [letter] = letters["items"].as_array().unwrap().as_slice() else { panic!("{letters}") };
@@ -207,6 +196,10 @@ async fn a_refused_reply_is_a_dead_letter_and_the_next_one_goes_on() {
     let events = place.events();
     let given_up = events.iter().find(|event| event["event"] == "undeliverable").unwrap();
     assert_eq!(given_up["delivery"], json!(format!("{turn}:1")));
+    // Where no rotation takes it.
+    let kept = std::fs::read_to_string(place.path().join(format!("logs/letters/{turn}.jsonl"))).unwrap();
+    let kept: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(kept.contains(given_up), "{kept:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +209,7 @@ async fn a_long_reply_comes_in_parts_of_the_configured_length() {
     let gateway = place.start().await;
     let long: String = (0..60).map(|number| format!("wörd{number} ")).collect();
     let turn = say(&gateway, "7", "m1", long.trim()).await;
-    delivered(&gateway).await;
+    gateway.delivered().await;
     let requests = receiver.requests();
     assert!(requests.len() > 4, "{requests:?}");
     let mut whole = String::new();
@@ -251,7 +244,7 @@ async fn every_answer_of_a_receiver_has_its_consequence() {
         let chat = format!("c{number}");
         receiver.plan([answer.clone()]);
         say(&gateway, &chat, "m1", "hi").await;
-        delivered(&gateway).await;
+        gateway.delivered().await;
         let requests = receiver.requests();
         let repeats: Vec<Option<bool>> =
             in_chat(&requests, &chat).iter().map(|request| request.body["repeat"].as_bool()).collect();
@@ -279,7 +272,7 @@ async fn a_command_is_answered_at_once_and_a_stopped_turn_says_so_in_its_chat() 
         }
     });
     stopped.await.unwrap();
-    delivered(&gateway).await;
+    gateway.delivered().await;
     let told = receiver.texts();
     assert_eq!(told["7"], [domain::prompt::CANCELLED_NOTICE]);
 }

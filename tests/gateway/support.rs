@@ -105,10 +105,13 @@ impl Place {
         Gateway { child, run: self.path().join("run"), log }
     }
 
-    /// All supervision events.
+    /// All supervision events, oldest first.
     pub fn events(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.path().join("logs/supervision.jsonl")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let rotated = (1..).map(|number| format!("logs/supervision.{number}.jsonl"));
+        let rotated: Vec<_> = rotated.map_while(|name| std::fs::read_to_string(self.path().join(name)).ok()).collect();
+        let newest = std::fs::read_to_string(self.path().join("logs/supervision.jsonl")).unwrap_or_default();
+        let lines = rotated.iter().rev().chain([&newest]).flat_map(|text| text.lines());
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The transcript lines of a session, the header left out.
@@ -123,6 +126,15 @@ impl Place {
             })
         };
         lines.iter().enumerate().skip(1).map(parse).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{} is kept", self.path().display());
+            self.directory.disable_cleanup(true);
+        }
     }
 }
 
@@ -193,8 +205,7 @@ impl Gateway {
     /// Where it listens, once it does.
     pub fn listening(&mut self) -> Option<Beacon> {
         if let Some(status) = self.child.try_wait().unwrap() {
-            let stderr = std::fs::read_to_string(self.log.path()).unwrap_or_default();
-            panic!("the gateway ended with {status}: {stderr}");
+            panic!("the gateway ended with {status}: {}", self.complaints());
         }
         // A beacon of a killed predecessor names another process.
         Beacon::read(&self.run).filter(|beacon| beacon.pid == self.child.id())
@@ -211,6 +222,11 @@ impl Gateway {
             }
         });
         listening.await.unwrap_or_else(|_| panic!("the gateway does not listen after {PATIENCE:?}"))
+    }
+
+    /// What it wrote to its standard error.
+    fn complaints(&self) -> String {
+        std::fs::read_to_string(self.log.path()).unwrap_or_default()
     }
 
     pub fn pid(&self) -> u32 {
@@ -264,7 +280,10 @@ impl Gateway {
         let url = format!("{}/admin/v1/sessions/{key}/messages", beacon.admin_url);
         let body = json!({"content": text, "message_id": message_id});
         let request = provider::http_client().unwrap().post(url).bearer_auth(&beacon.token).json(&body);
-        let answer = async { request.send().await.unwrap().text().await.unwrap() };
+        let answer = async {
+            let reply = request.send().await;
+            reply.unwrap_or_else(|error| panic!("{key}: {error:?}: {}", self.complaints())).text().await.unwrap()
+        };
         let answer = with_deadline("a turn through the admin API", answer).await;
         let last: Value = serde_json::from_str(answer.lines().last().unwrap_or_default()).unwrap();
         last["result"].as_str().unwrap_or_else(|| panic!("{key}: {answer}")).to_owned()
@@ -280,10 +299,28 @@ impl Gateway {
         assert!(settled.await.is_ok(), "turns are still open: {}", self.admin("status").await);
     }
 
+    /// Waits until no turn is open and nothing waits to be delivered.
+    pub async fn delivered(&self) {
+        self.settle().await;
+        let empty = tokio::time::timeout(PATIENCE, async {
+            while self.admin("status").await["journal"]["outbox"] != 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        assert!(empty.await.is_ok(), "{}", self.admin("status").await);
+    }
+
     pub async fn websocket(&self, query: &str) -> Socket {
         let url = format!("{}{query}", self.beacon().websocket_url.unwrap());
         let (stream, _) = with_deadline("websocket handshake", tokio_tungstenite::connect_async(url)).await.unwrap();
         Socket(stream)
+    }
+
+    /// A WebSocket client that was told that the door is ready.
+    pub async fn client(&self) -> Socket {
+        let mut socket = self.websocket("").await;
+        socket.until("ready").await;
+        socket
     }
 
     /// One plain request to the API.

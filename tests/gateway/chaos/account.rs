@@ -119,9 +119,10 @@ fn read(place: &Place, stem: &str) -> (Vec<String>, HashMap<String, Stands>) {
     (order, stands)
 }
 
+/// Of two messages the one that was sent first stands first; unless its sender went on without having heard of it.
 fn check_order(ledger: &Ledger, stem: &str, entries: &[Entry], order: &[String]) {
-    let places: BTreeMap<&str, usize> =
-        entries.iter().enumerate().map(|(place, entry)| (entry.id.as_str(), place)).collect();
+    let heard_of = entries.iter().enumerate().filter(|(_, entry)| entry.turn.is_some());
+    let places: BTreeMap<&str, usize> = heard_of.map(|(place, entry)| (entry.id.as_str(), place)).collect();
     let mut last = None;
     for id in order {
         let place = places.get(id.as_str()).copied();

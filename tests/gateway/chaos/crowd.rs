@@ -17,8 +17,7 @@ const AT_ONCE: usize = 64;
 const FILES: u64 = 15_000;
 
 async fn connect(gateway: &Gateway, number: usize) -> Socket {
-    let mut socket = gateway.websocket("").await;
-    socket.until("ready").await;
+    let mut socket = gateway.client().await;
     if number.is_multiple_of(ACTIVE) {
         socket.say(&format!("crowd-{number}"), "busy [[delay=600000]]", "m").await;
         socket.until("accepted").await;
@@ -80,8 +79,7 @@ async fn five_thousand_connections_leave_room_for_health_and_control_and_give_th
 
 /// The first turn makes files and pools that stay.
 async fn answers_warmly(gateway: &Gateway) {
-    let mut socket = gateway.websocket("").await;
-    socket.until("ready").await;
+    let mut socket = gateway.client().await;
     socket.say("warm", "hello", "m").await;
     socket.until("turn_end").await;
     let body = json!({"user": "ann", "messages": [{"role": "user", "content": "hello"}]});

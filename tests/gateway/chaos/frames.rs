@@ -121,8 +121,7 @@ async fn http_body(url: &str, path: &str, extra: &str, length: Option<usize>) ->
 async fn frames_of_sixty_four_mebibytes_are_refused_by_their_limit_without_being_kept() {
     let place = Place::new(json!({}));
     let gateway = place.start().await;
-    let mut neighbor = gateway.websocket("").await;
-    neighbor.until("ready").await;
+    let mut neighbor = gateway.client().await;
     neighbor.say("calm", "hello [[tokens=50;itd=20]]", "m").await;
     neighbor.until("accepted").await;
     let before = Vitals::of(gateway.pid());

@@ -14,6 +14,7 @@ use crate::support::PATIENCE;
 pub struct Doors {
     pub websocket: String,
     pub api: String,
+    pub webhook: String,
 }
 
 /// What may become of a message without anybody being at fault.

@@ -103,8 +103,7 @@ async fn turns_of_a_stopped_model_server_are_given_up_and_nobody_else_waits_for_
     let url = balancer(&server.url, &well.url()).await;
     let place = Place::with_model(&url, json!({"runtime": {"stallSeconds": 3}}));
     let gateway = place.start().await;
-    let mut stuck = gateway.websocket("").await;
-    stuck.until("ready").await;
+    let mut stuck = gateway.client().await;
     server.signal("STOP");
     for chat in 0..CHATS {
         stuck.say(&format!("stuck-{chat}"), STUCK, "m1").await;

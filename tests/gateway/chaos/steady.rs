@@ -16,8 +16,7 @@ const GROWTH_MAX: u64 = 24 << 20;
 /// New sessions in each round: what stayed behind of one would add up.
 async fn load(gateway: &Gateway, round: usize) {
     join_all((0..CONNECTIONS).map(|number| async move {
-        let mut socket = gateway.websocket("").await;
-        socket.until("ready").await;
+        let mut socket = gateway.client().await;
         for chat in 0..CHATS_OF_EACH {
             let padding = "word ".repeat(400);
             socket.say(&format!("r{round}-{number}-{chat}"), &format!("[[tokens=20]] {padding}"), "one").await;
