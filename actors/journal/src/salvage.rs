@@ -86,16 +86,13 @@ pub fn salvage(disk: &dyn Disk, dir: &Path) -> Result<Salvage, OpenError> {
         if headless && part.batches.is_empty() {
             continue;
         }
-        oldest = checkpoints(&part, &bytes).fold(oldest, u64::max);
+        oldest = checkpoints(&part, &bytes).map(|oldest| survey::believed(oldest, number)).fold(oldest, u64::max);
         // Where batches that are missing before the next sound one must have been.
         let torn = bytes.len() as u64 - end;
         before = Some((number, Hole { file, from: end, to: end + torn, why: String::new() }));
         (salvage.newest, salvage.end) = (number, salvage.end.max(header.base + header.length));
         salvage.parts.push(part);
     }
-    // As recovery does: what asks for more than there is is not believed.
-    let first = salvage.parts.first().map_or(1, |part| part.header.number);
-    let oldest = if salvage.newest < oldest { first } else { oldest };
     salvage.parts.retain(|part| part.header.number >= oldest);
     let needed = holes.into_iter().filter(|(number, _)| *number >= oldest);
     salvage.holes = needed.map(|(_, hole)| hole).collect();

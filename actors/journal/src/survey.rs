@@ -77,7 +77,7 @@ pub fn survey(disk: &dyn Disk, dir: &Path) -> Result<Survey, OpenError> {
         }
         survey.unused.push(path);
     }
-    let needed = survey.segments.iter().position(|segment| segment.header.number >= survey.oldest).unwrap_or(0);
+    let needed = survey.segments.iter().take_while(|segment| segment.header.number < survey.oldest).count();
     survey.unused.extend(survey.segments.drain(..needed).map(|segment| segment::path(dir, segment.header.number)));
     Ok(survey)
 }
@@ -166,8 +166,9 @@ fn walk(
         if hole {
             note_hole(path, header, found.end, *expected, batch.number, survey);
         }
-        if let Err(damage) = checkpoints(path, place as u64, &batch, survey) {
-            survey.damages.push((header.number, damage));
+        match checkpoints(path, place as u64, &batch, header.number) {
+            Ok(oldest) => survey.oldest = survey.oldest.max(oldest),
+            Err(damage) => survey.damages.push((header.number, damage)),
         }
         found.batches.push(place as u64);
         at = place + batch::space(&batch) as usize;
@@ -213,16 +214,23 @@ pub fn next_sound(bytes: &[u8], at: usize, segment: u64, expected: Option<u64>) 
     (at..bytes.len()).step_by(batch::ALIGN as usize).skip(1).find_map(sound)
 }
 
-fn checkpoints(path: &Path, offset: u64, batch: &batch::Batch<'_>, survey: &mut Survey) -> Result<(), Damage> {
+/// The highest segment that a checkpoint of this batch asks for; 0 without one.
+fn checkpoints(path: &Path, offset: u64, batch: &batch::Batch<'_>, segment: u64) -> Result<u64, Damage> {
+    let mut highest = 0;
     let damage = |why: String| Damage { segment: path.to_owned(), offset, why };
     let raw = batch::records(batch).map_err(|why| damage(format!("batch {} {why}", batch.number)))?;
     for raw in raw.into_iter().filter(|raw| raw.kind == CHECKPOINT) {
         let record = Record::decode(raw.kind, raw.payload).map_err(|why| damage(format!("a checkpoint {why}")))?;
         if let Record::Checkpoint { oldest, .. } = record {
-            survey.oldest = survey.oldest.max(oldest);
+            highest = highest.max(believed(oldest, segment));
         }
     }
-    Ok(())
+    Ok(highest)
+}
+
+/// What a checkpoint in this segment may ask for: when it was written there was no later one.
+pub fn believed(oldest: u64, segment: u64) -> u64 {
+    if oldest > segment { 0 } else { oldest }
 }
 
 const CHECKPOINT: u8 = 12;

@@ -177,18 +177,16 @@ fn sound_batches(disk: &PowerCutDisk) -> u64 {
             if expected.is_some_and(|expected| expected != next) {
                 break;
             }
-            oldest = checkpoint.unwrap_or(oldest).max(oldest);
+            oldest = checkpoint.max(oldest);
             (expected, at, batches) = (Some(next + 1), at + length, batches + 1);
         }
         per_segment.push((number, batches));
     }
-    // What asks for more than there is is not believed.
-    let newest = per_segment.last().map_or(0, |(number, _)| *number);
-    per_segment.into_iter().filter(|(number, _)| *number >= oldest || newest < oldest).map(|(_, batches)| batches).sum()
+    per_segment.into_iter().filter(|(number, _)| *number >= oldest).map(|(_, batches)| batches).sum()
 }
 
 /// Number, length with padding, and the oldest segment that it asks for, of the batch at `at`.
-fn batch_at(bytes: &[u8], at: usize, segment: u64) -> Option<(u64, usize, Option<u64>)> {
+fn batch_at(bytes: &[u8], at: usize, segment: u64) -> Option<(u64, usize, u64)> {
     let head = bytes.get(at..at + BATCH_HEAD)?;
     let int = |from: usize| u64::from_le_bytes(head[from..from + 8].try_into().unwrap());
     let payload = bytes.get(at + BATCH_HEAD..)?.get(..u32::from_le_bytes(head[4..8].try_into().unwrap()) as usize)?;
@@ -196,11 +194,12 @@ fn batch_at(bytes: &[u8], at: usize, segment: u64) -> Option<(u64, usize, Option
     if &head[..4] != b"GRJB" || int(8) != segment || head[28..] != crc.to_le_bytes() {
         return None;
     }
-    let (mut checkpoint, mut rest) = (None, payload);
+    let (mut checkpoint, mut rest) = (0, payload);
     while let Some(([a, b, c, d, kind], tail)) = rest.split_first_chunk::<5>() {
         let record = tail.get(..u32::from_le_bytes([*a, *b, *c, *d]) as usize)?;
         if *kind == 12 {
-            checkpoint = Some(first_integer(record));
+            // None asks for a segment that came after its own.
+            checkpoint = Some(first_integer(record)).filter(|asked| *asked <= segment).unwrap_or(0).max(checkpoint);
         }
         rest = &tail[record.len()..];
     }

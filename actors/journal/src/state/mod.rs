@@ -70,7 +70,7 @@ impl State {
     /// Applies the record that lies at `at` with `bytes` bytes of payload.
     pub fn apply(&mut self, at: LogPosition, bytes: u32, record: Record) {
         match record {
-            Record::Accepted { key, message } => self.accept(&key, message, at),
+            Record::Accepted { key, message } | Record::Carried { key, message } => self.message(&key, message, at),
             Record::Commit { commit, at_ms, endings } => self.commit(*commit, endings, at_ms, at, bytes),
             Record::Epoch { key, session, epoch } => {
                 let key = self.entry(&key, at);
@@ -101,7 +101,6 @@ impl State {
                 key.replace(*record);
                 key.base = at;
             }
-            Record::Carried { key, message } => self.carried(&key, message, at),
             Record::Lines { key, session, commit, lines } => {
                 self.carried_lines(&key, session, LinesAt { commit, at, bytes }, &lines);
             }
@@ -160,7 +159,8 @@ impl State {
         *self.ages.entry(accepted_ms).or_default() += 1;
     }
 
-    fn carried(&mut self, key: &SessionKey, message: Arc<Accepted>, at: LogPosition) {
+    /// A message, which may be a copy of one that is known.
+    fn message(&mut self, key: &SessionKey, message: Arc<Accepted>, at: LogPosition) {
         let known = self.keys.get_mut(key).and_then(|key| key.open.iter_mut().find(|open| open.turn == message.turn));
         match known {
             Some(open) => {
