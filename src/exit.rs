@@ -49,17 +49,11 @@ impl Exit {
                 return exit.code;
             }
             if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-                return if is_space(io) { ExitCode::Disk } else { ExitCode::Failed };
+                return if supervision::ports::is_space(io) { ExitCode::Disk } else { ExitCode::Failed };
             }
         }
         ExitCode::Failed
     }
-}
-
-/// Whether a disk cannot be written, which may pass.
-pub fn is_space(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    matches!(error.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded)
 }
 
 impl From<crate::app::lock::LockError> for Exit {

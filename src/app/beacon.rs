@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use supervision::ports::is_space;
 use tokio_util::sync::CancellationToken;
 
-use crate::exit::is_space;
 
 /// How often one that found no space is written again.
 const RETRY: Duration = Duration::from_secs(1);

@@ -29,6 +29,8 @@ const BLOCKING_THREADS: usize = 8;
 const PRIVATE_MODE: u32 = 0o700;
 /// How long a command waits for another one to leave the directory.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a gateway waits: one that was killed while it began a command holds the directory until that has begun.
+const GATEWAY_LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Everything that is there before the first actor.
 pub struct Ground {
@@ -165,7 +167,7 @@ fn make_private(directory: &Path) -> anyhow::Result<()> {
 
 async fn take_locks(paths: &Paths, purpose: Purpose) -> Result<[Lock; 2], Exit> {
     let patience = match purpose {
-        Purpose::Gateway => Duration::ZERO,
+        Purpose::Gateway => GATEWAY_LOCK_PATIENCE,
         Purpose::Embedded | Purpose::OneShot | Purpose::AtRest => LOCK_PATIENCE,
     };
     let data = Lock::take_patiently(&paths.run.join("lock"), &paths.data, patience).await?;

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use crate::exit::is_space;
+use supervision::ports::is_space;
 
 /// Who holds a directory.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
@@ -57,20 +56,17 @@ impl Lock {
         if let Some(parent) = file.parent() {
             std::fs::create_dir_all(parent).map_err(io)?;
         }
-        let mut open = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(file)
-            .map_err(io)?;
+        let (mut open, writable) = open(file).map_err(io)?;
         match open.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(LockError::InUse { path: directory.to_owned(), holder: describe(&mut open) });
             }
             Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+        if !writable {
+            tracing::warn!("the lock is taken without a name in it: the disk is read-only");
+            return Ok(Self { _file: open });
         }
         let text = serde_json::to_string(&myself()).expect("a holder always serialises");
         match write_name(&mut open, &text) {
@@ -98,11 +94,21 @@ impl Lock {
 
     /// Who holds `file`, if anybody does.
     pub fn holder(file: &Path) -> Option<String> {
-        let mut open = OpenOptions::new().read(true).write(true).open(file).ok()?;
+        let mut open = File::open(file).ok()?;
         match open.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Some(describe(&mut open)),
             Ok(()) | Err(TryLockError::Error(_)) => None,
         }
+    }
+}
+
+/// The file, made when missing, and whether it can be written: where nothing can be, one that is there already locks
+/// just as well.
+fn open(file: &Path) -> std::io::Result<(File, bool)> {
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(file);
+    match opened {
+        Err(error) if is_space(&error) => Ok((File::open(file).map_err(|_| error)?, false)),
+        opened => Ok((opened?, true)),
     }
 }
 

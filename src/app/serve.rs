@@ -9,13 +9,14 @@ use channel::Doors;
 use channel::doors::DoorsParts;
 use protocol::journal::Journal;
 use protocol::supervision::{ActorPath, Event, EventName, Kind};
+use supervision::ports::is_space;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::beacon::Beacon;
 use super::{App, parts};
-use crate::exit::{Exit, ExitCode, is_space};
+use crate::exit::{Exit, ExitCode};
 
 /// How soon the sessions are listed again when their directory could not be read.
 const LIST_RETRY: Duration = Duration::from_secs(1);

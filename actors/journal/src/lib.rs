@@ -29,6 +29,7 @@ mod engine;
 mod intake;
 mod outgoing;
 mod reply;
+mod resume;
 mod space;
 
 mod carry;

@@ -9,6 +9,7 @@ use protocol::journal::LogPosition;
 use supervision::planted::{Bug, planted};
 use supervision::ports::{Disk, DiskFile, Open, Stat};
 
+use crate::resume::Unsettled;
 use crate::segment::{self, Durability, HEADER_BYTES, SegmentHeader};
 
 /// Retired segments that are kept for reuse.
@@ -99,6 +100,8 @@ pub struct Log {
     pub preparing: bool,
     /// Files to be reused.
     pub spares: Vec<PathBuf>,
+    /// What has to be done before the next segment is made.
+    pub unsettled: Option<Unsettled>,
 }
 
 impl Log {
@@ -170,11 +173,14 @@ impl Log {
             base: self.active.end(),
             length: self.segment_bytes,
         };
-        let spare = self.spares.last().cloned();
+        let (spare, unsettled) = (self.spares.last().cloned(), self.unsettled.clone());
         let full = spare.is_none() && self.total_bytes() + self.segment_bytes > self.max_bytes;
         move || {
             if full {
                 return Err(io::Error::new(io::ErrorKind::StorageFull, "the log has reached journal.maxBytes"));
+            }
+            if let Some(unsettled) = unsettled {
+                unsettled.settle(&*disk)?;
             }
             make(disk.as_ref(), &dir, header, spare)
         }
@@ -184,6 +190,7 @@ impl Log {
     pub fn prepared(&mut self, prepared: Prepared) {
         self.spares.retain(|path| Some(path) != prepared.used.as_ref());
         self.next = Some(prepared.segment);
+        self.unsettled = None;
     }
 
     /// Lets go of the segments below `oldest`. The files beyond what is kept for reuse are to be removed.
@@ -251,12 +258,4 @@ fn fill(disk: &dyn Disk, path: &Path, length: u64) -> io::Result<Box<dyn DiskFil
         offset += count;
     }
     Ok(file)
-}
-
-/// Whether an error means that there is no space to be had, which may pass.
-pub fn is_space(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem
-    )
 }

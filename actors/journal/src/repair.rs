@@ -248,6 +248,7 @@ fn begin_anew(options: &Options, ports: &Ports, salvage: &Salvage, state: State)
         next: None,
         preparing: false,
         spares: Vec::new(),
+        unsettled: None,
     };
     let recovered = Recovered { log, state, report: RecoveryReport::default(), no_space: None };
     let (post, calls) = channel();

@@ -4,11 +4,12 @@ use std::io;
 
 use protocol::journal::BusyReason;
 use protocol::supervision::EventName;
+use supervision::ports::is_space;
 
 use crate::admit::{RETRY_DISK_MS, busy};
 use crate::call::Call;
 use crate::engine::{Engine, PROBE_INTERVAL, STALLED_MAX};
-use crate::log::{Prepared, is_space};
+use crate::log::Prepared;
 
 impl Engine {
     pub(crate) fn stall(&mut self, call: Call) {

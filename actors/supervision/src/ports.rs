@@ -45,6 +45,12 @@ pub struct Stat {
     pub stamp: (u64, u64, i128, i128),
 }
 
+/// Whether an error means that the disk cannot be written now, which may pass: there is no space, or it is read-only.
+pub fn is_space(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
+}
+
 /// A file system. All calls block: never call them on an arbiter, use [`Offload`].
 /// Nothing is durable before `sync_data` (contents) or `sync_dir` (names) returned.
 pub trait Disk: Send + Sync + 'static {

@@ -52,6 +52,14 @@ impl SmallDisk {
     }
 }
 
+impl SmallDisk {
+    /// As a system does that found damage, and as an administrator does afterwards.
+    fn remount(&self, how: &str) {
+        let mount = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(self.directory.path()).status();
+        assert!(mount.unwrap().success(), "remount {how}");
+    }
+}
+
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Lazily: a process that was just killed may still be leaving.
@@ -226,19 +234,13 @@ fn place(disk: &Path) -> Place {
     )
 }
 
-async fn connect(gateway: &Gateway) -> Socket {
-    let mut socket = gateway.websocket("").await;
-    socket.until("ready").await;
-    socket
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_stops_acknowledging_says_so_and_goes_on_when_there_is_space() {
     let name = "chaos::disk::a_full_disk_stops_acknowledging_says_so_and_goes_on_when_there_is_space";
     let Some(disk) = small_disk(name) else { return };
     let place = place(disk.directory.path());
     let gateway = place.start().await;
-    let (mut socket, mut sender) = (connect(&gateway).await, Sender::default());
+    let (mut socket, mut sender) = (gateway.client().await, Sender::default());
     for number in 0..CHATS {
         sender.sent += 1;
         assert_eq!(sender.say(&mut socket, number).await["event"], "accepted");
@@ -272,7 +274,7 @@ async fn a_gateway_starts_on_a_full_disk_and_answers_what_was_open_when_there_is
     let Some(disk) = small_disk(name) else { return };
     let place = place(disk.directory.path());
     let gateway = place.start().await;
-    let (mut socket, mut sender) = (connect(&gateway).await, Sender::default());
+    let (mut socket, mut sender) = (gateway.client().await, Sender::default());
     for number in 0..CHATS {
         sender.sent += 1;
         assert_eq!(sender.say(&mut socket, number).await["event"], "accepted");
@@ -282,7 +284,7 @@ async fn a_gateway_starts_on_a_full_disk_and_answers_what_was_open_when_there_is
     gateway.kill_nine();
     let mut gateway = place.spawn();
     gateway.wait_until_listening().await;
-    let mut socket = connect(&gateway).await;
+    let mut socket = gateway.client().await;
     check_full(&gateway, &mut socket, &mut sender).await;
     disk.relieve();
     ready(&gateway, 200).await;
@@ -292,4 +294,55 @@ async fn a_gateway_starts_on_a_full_disk_and_answers_what_was_open_when_there_is
     assert_eq!(gateway.terminate().await, Some(0));
     sender.check(&place);
     println!("chaos disk: started full, {} messages accepted, all answered", sender.accepted.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_starts_on_a_read_only_disk_and_answers_what_was_open_when_it_can_be_written() {
+    let name = "chaos::disk::a_gateway_starts_on_a_read_only_disk_and_answers_what_was_open_when_it_can_be_written";
+    let Some(disk) = small_disk(name) else { return };
+    let place = place(disk.directory.path());
+    let gateway = place.start().await;
+    let (mut socket, mut sender) = (gateway.client().await, Sender::default());
+    for number in 0..CHATS {
+        sender.sent += 1;
+        assert_eq!(sender.say(&mut socket, number).await["event"], "accepted");
+    }
+    gateway.kill_nine();
+    // Nothing tells where it listens as long as no file can be written, so that is chosen here.
+    let port = testkit::port::free_port();
+    let config = std::fs::read_to_string(place.path().join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["gateway"]["port"] = json!(port);
+    place.write_config(&config.to_string());
+    disk.remount("ro");
+    let mut gateway = place.spawn();
+    let url = format!("http://127.0.0.1:{port}");
+    let get = async |path: &str| {
+        let reply = provider::http_client().unwrap().get(format!("{url}{path}")).send().await.ok()?;
+        Some((reply.status().as_u16(), reply.text().await.ok()?))
+    };
+    let not_ready = with_deadline("a gateway that is not ready", async {
+        loop {
+            assert!(gateway.listening().is_none(), "nothing can be written");
+            match get("/ready").await {
+                Some((503, body)) if body.contains("journal_not_writable") => return body,
+                Some(_) | None => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            }
+        }
+    });
+    not_ready.await;
+    assert_eq!(get("/health").await.unwrap().0, 200);
+    assert!(get("/metrics").await.unwrap().1.contains("greenroom_journal_writable 0"));
+    disk.remount("rw");
+    gateway.wait_until_listening().await;
+    ready(&gateway, 200).await;
+    let mut socket = gateway.client().await;
+    sender.say_everywhere(&mut socket).await;
+    gateway.settle().await;
+    let events = place.events();
+    assert_eq!(gateway.terminate().await, Some(0));
+    sender.check(&place);
+    let lost = events.iter().filter(|event| event["event"] == "events_lost").count();
+    assert!(lost > 0, "what could not be logged was not counted: {events:?}");
+    println!("chaos disk: started read-only, {} messages accepted, all answered", sender.accepted.len());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use protocol::supervision::Event;
 
 use super::{LogOptions, timestamp};
-use crate::ports::{Clock, Disk, DiskFile, Open};
+use crate::ports::{Clock, Disk, DiskFile, Open, is_space};
 
 /// How much of a file's end is looked at for its last line; longer than any line.
 const TAIL_BYTES: u64 = 64 * 1024;
@@ -25,7 +25,8 @@ pub(super) struct LogFile {
     pub options: LogOptions,
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
-    pub file: Box<dyn DiskFile>,
+    /// `None` as long as there was none to be had.
+    pub file: Option<Box<dyn DiskFile>>,
     /// Where the next line begins.
     pub length: u64,
     /// Whether a part of a line may follow there, left by a write that failed.
@@ -35,16 +36,27 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
+    /// Opens it, or leaves that to the first write if the disk cannot be written now.
     pub fn open(options: LogOptions, disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        disk.create_dir_all(&options.dir)?;
-        let file = disk.open(&options.file(0), Open::Create)?;
-        let length = file.length()?;
         let aged = clock.mono();
-        let mut this = Self { options, disk, clock, file, length, torn: false, aged };
-        this.end_torn_line()?;
-        this.remove_aged()?;
-        this.remove_surplus()?;
+        let mut this = Self { options, disk, clock, file: None, length: 0, torn: false, aged };
+        match this.begin() {
+            Err(error) if is_space(&error) => {
+                tracing::error!(target: "supervision", %error, "supervision log cannot be written yet");
+            }
+            begun => begun?,
+        }
         Ok(this)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        self.disk.create_dir_all(&self.options.dir)?;
+        let file = self.disk.open(&self.options.file(0), Open::Create)?;
+        self.length = end_torn_line(&*file)?;
+        self.remove_aged()?;
+        self.remove_surplus()?;
+        self.file = Some(file);
+        Ok(())
     }
 
     /// The last event that is in the log.
@@ -52,28 +64,29 @@ impl LogFile {
         (0..self.options.files).find_map(|n| last_event(&*self.disk, &self.options.file(n)).ok().flatten())
     }
 
-    /// A line that a crash of the process cut must not run into the next one.
-    fn end_torn_line(&mut self) -> io::Result<()> {
-        let mut last = [b'\n'];
-        if self.length > 0 {
-            self.file.read_at(&mut last, self.length - 1)?;
-        }
-        if last == *b"\n" { Ok(()) } else { self.append(b"\n").map_err(|failed| failed.error) }
-    }
-
     pub fn append(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
         if lines.is_empty() {
             return Ok(());
         }
-        self.make_room(lines.len()).map_err(|error| Unwritten { kept: 0, error })?;
+        let nothing = |error| Unwritten { kept: 0, error };
+        if self.file.is_none() {
+            self.begin().map_err(nothing)?;
+        }
+        self.make_room(lines.len()).map_err(nothing)?;
+        let Some(file) = &self.file else { return Err(nothing(io::ErrorKind::NotFound.into())) };
         // What cannot be cut off is written over.
-        self.torn = self.torn && self.file.set_length(self.length).is_err();
-        match self.file.write_at(lines, self.length) {
+        self.torn = self.torn && file.set_length(self.length).is_err();
+        match file.write_at(lines, self.length) {
             Ok(()) => {
                 self.length += lines.len() as u64;
                 Ok(())
             }
-            Err(error) => Err(Unwritten { kept: self.keep_whole_lines(lines), error }),
+            Err(error) => {
+                let kept = whole_lines(&**file, lines, self.length);
+                self.length += kept as u64;
+                self.torn = file.set_length(self.length).is_err();
+                Err(Unwritten { kept, error })
+            }
         }
     }
 
@@ -90,23 +103,12 @@ impl LogFile {
         Ok(())
     }
 
-    /// After a write that failed: the whole lines that are in the file stay, the part of one is cut off, which needs no
-    /// space. Returns the bytes that stay.
-    fn keep_whole_lines(&mut self, lines: &[u8]) -> usize {
-        let added = self.file.length().map_or(0, |end| end.saturating_sub(self.length));
-        let written = lines.get(..usize::try_from(added).unwrap_or(usize::MAX)).unwrap_or(lines);
-        let kept = written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        self.length += kept as u64;
-        self.torn = self.file.set_length(self.length).is_err();
-        kept
-    }
-
     fn rotate(&mut self) -> io::Result<()> {
         // Without a current file the last rotation got stuck when it made the new one.
         if self.exists(0)? {
             self.shift()?;
         }
-        self.file = self.disk.open(&self.options.file(0), Open::Create)?;
+        self.file = Some(self.disk.open(&self.options.file(0), Open::Create)?);
         self.length = 0;
         self.torn = false;
         Ok(())
@@ -158,6 +160,27 @@ impl LogFile {
         }
         Ok(())
     }
+}
+
+/// A line that a crash of the process cut must not run into the next one. Returns where that begins.
+fn end_torn_line(file: &dyn DiskFile) -> io::Result<u64> {
+    let (length, mut last) = (file.length()?, [b'\n']);
+    if length > 0 {
+        file.read_at(&mut last, length - 1)?;
+    }
+    if last == *b"\n" {
+        return Ok(length);
+    }
+    file.write_at(b"\n", length)?;
+    Ok(length + 1)
+}
+
+/// After a write of `lines` at `from` that failed: the bytes of the whole ones that are in the file. They stay, the part
+/// of one is cut off, which needs no space.
+fn whole_lines(file: &dyn DiskFile, lines: &[u8], from: u64) -> usize {
+    let added = file.length().map_or(0, |end| end.saturating_sub(from));
+    let written = lines.get(..usize::try_from(added).unwrap_or(usize::MAX)).unwrap_or(lines);
+    written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
 }
 
 fn ignore_missing(result: io::Result<()>) -> io::Result<()> {

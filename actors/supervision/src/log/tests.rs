@@ -227,6 +227,30 @@ fn what_a_full_disk_refuses_is_counted_when_there_is_space_again() {
 }
 
 #[test]
+fn a_log_that_cannot_be_written_at_the_start_begins_when_it_can() {
+    let disk = PowerCutDisk::new();
+    let ports = memory_ports(disk.clone(), TestClock::new(), 1);
+    let start = || LogWriter::start(options(1 << 20, 2), &ports).unwrap();
+    let log = start();
+    let last = log.record(event(0));
+    log.close();
+    disk.set_read_only(true);
+    let log = start();
+    assert_eq!(log.before().unwrap().id, last);
+    let record = |n| {
+        log.record(event(n));
+        log.flush();
+    };
+    (1..4).for_each(record);
+    disk.set_read_only(false);
+    (4..6).for_each(record);
+    let events = read(&disk, &Filter::default());
+    assert_eq!(lost_counts(&events), ["3 events"]);
+    let keys: Vec<_> = events.iter().filter_map(|event| event.session.as_ref()).map(SessionKey::as_str).collect();
+    assert_eq!(keys, ["api:0", "api:4", "api:5"]);
+}
+
+#[test]
 fn a_rotation_without_space_keeps_the_older_files() {
     let disk = PowerCutDisk::new();
     let log = LogWriter::start(options(2_000, 3), &memory_ports(disk.clone(), TestClock::new(), 1)).unwrap();
@@ -292,7 +316,7 @@ fn of_a_write_that_breaks_off_the_whole_lines_stay() {
             disk: disk.clone(),
             clock: TestClock::new(),
             aged: std::time::Duration::ZERO,
-            file: Box::new(Short(inner, Arc::clone(&space))),
+            file: Some(Box::new(Short(inner, Arc::clone(&space)))),
             length: 0,
             torn: false,
         };

@@ -95,6 +95,7 @@ struct State {
     off_at: Option<u64>,
     off: bool,
     full: bool,
+    read_only: bool,
     faults: Vec<Fault>,
 }
 
@@ -141,6 +142,11 @@ impl PowerCutDisk {
     /// While full, everything that needs space fails with ENOSPC.
     pub fn set_full(&self, full: bool) {
         self.state().full = full;
+    }
+
+    /// While read-only, nothing can be changed or opened for writing: EROFS.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.state().read_only = read_only;
     }
 
     /// The disk as it is found after a power failure now. `seed` chooses what survives.
@@ -283,7 +289,12 @@ impl State {
         Stat { length: length as u64, directory: false, stamp: (1, number, time, time) }
     }
 
+    fn changeable(&self) -> io::Result<()> {
+        if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
+    }
+
     fn write(&mut self, number: u64, write: Write) -> io::Result<()> {
+        self.changeable()?;
         let off = self.operation()?;
         if self.fault(Fault::WriteEio) {
             return Err(eio());
@@ -305,6 +316,7 @@ impl State {
     }
 
     fn change_name(&mut self, change: NameChange) -> io::Result<()> {
+        self.changeable()?;
         let off = self.operation()?;
         if self.fault(Fault::NameEnospc) || (self.full && matches!(change, NameChange::Link(..))) {
             return Err(enospc());
@@ -366,6 +378,9 @@ impl Disk for PowerCutDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
         let mut state = self.state();
         state.powered()?;
+        if how != Open::Read {
+            state.changeable()?;
+        }
         let known = state.number(path);
         let number = match (known, how) {
             (Ok(_), Open::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
