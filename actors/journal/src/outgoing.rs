@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use domain::ids::{DeliveryId, LetterId};
-use protocol::journal::{AskRows, JournalError, LetterContent, LetterDetail, Out, OutRow, Rows};
+use protocol::journal::{AskRows, DeadLetter, JournalError, LetterContent, LetterDetail, Out, OutRow, Rows};
+use protocol::supervision::{ActorPath, Event, EventName, Kind};
 use protocol::turn::PushRoute;
 use tokio::sync::oneshot::Sender;
 
@@ -114,13 +115,25 @@ impl Engine {
             letters.len() > DEAD_LETTERS_MAX || letters.bytes() > engine.options.max_bytes / DEAD_LETTER_SHARE
         };
         while too_many(self) {
-            let Some(id) = self.state.letters.iter().next().map(|kept| kept.letter.id) else { return };
+            let Some(letter) = self.state.letters.iter().next().map(|kept| kept.letter.clone()) else { return };
             if self.room(64) != Room::Ready {
                 return;
             }
-            tracing::warn!(letter = %id, "there are too many dead letters; the oldest is not kept any more");
-            self.append(Record::LetterClosed(id));
+            self.append(Record::LetterClosed(letter.id));
+            self.tell_shed(&letter);
         }
+    }
+
+    fn tell_shed(&self, letter: &DeadLetter) {
+        let mut event = Event::new(EventName::LetterShed, ActorPath("/journal".into()), Kind::Journal);
+        event.session = Some(letter.key.clone());
+        event.turn = Some(letter.turn);
+        if let LetterId::Delivery(delivery) = letter.id {
+            event.delivery = Some(delivery);
+        }
+        event.reason = Some("there are too many dead letters, and it was the oldest".to_owned());
+        event.lost = "the dead letter; what it is about stands in the transcript".to_owned();
+        self.around.log.record(event);
     }
 
     /// Answers, now that everything before is durable. Texts are read from the log, elsewhere.

@@ -196,6 +196,8 @@ pub enum EventName {
     DeliveryRepeated,
     /// A message was refused for good, or could not be delivered for too long; kept as a dead letter.
     Undeliverable,
+    /// There were too many dead letters: the oldest is not kept any more.
+    LetterShed,
     /// Recovery at boot is complete.
     Recovered,
     /// The journal cannot write; messages are refused.
@@ -245,6 +247,7 @@ impl EventName {
             Self::TurnStuck => "turn_stuck",
             Self::DeliveryRepeated => "delivery_repeated",
             Self::Undeliverable => "undeliverable",
+            Self::LetterShed => "letter_shed",
             Self::Recovered => "recovered",
             Self::JournalReadOnly => "journal_read_only",
             Self::JournalWritable => "journal_writable",

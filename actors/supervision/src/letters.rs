@@ -1,7 +1,8 @@
-//! The events of turns that were given up, kept beside the log and outside its rotation.
+//! The events of turns of which something was given up, the turn itself or a delivery, kept beside the log and outside
+//! its rotation.
 //!
 //! `<logs>/letters/<turn id>.jsonl` holds the lines of the supervision log that name the turn, oldest first, as they
-//! were when it was given up; at most [`LETTER_BYTES_MAX`] bytes, the newest ones. The newest [`LETTERS_MAX`] files stay.
+//! were each time that something of it was given up; at most [`LETTER_BYTES_MAX`] bytes, the newest ones. The newest [`LETTERS_MAX`] files stay.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,7 +36,11 @@ fn log_files(disk: &dyn Disk, logs: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Copies what the log in `logs` says of `turns`. Reads the whole log once: for few turns at a time. Blocks.
 pub fn keep(disk: &dyn Disk, logs: &Path, turns: &[TurnId]) -> io::Result<()> {
-    let mut found: BTreeMap<TurnId, Vec<u8>> = turns.iter().map(|turn| (*turn, Vec::new())).collect();
+    // What was kept before may have left the log since then.
+    let mut found = BTreeMap::new();
+    for turn in turns {
+        found.insert(*turn, read(disk, logs, *turn)?);
+    }
     for file in log_files(disk, logs)? {
         let bytes = match disk.read(&file) {
             Ok(bytes) => bytes,
@@ -45,18 +50,19 @@ pub fn keep(disk: &dyn Disk, logs: &Path, turns: &[TurnId]) -> io::Result<()> {
         for line in bytes.split(|byte| *byte == b'\n') {
             let Ok(line) = std::str::from_utf8(line) else { continue };
             for (turn, lines) in &mut found {
-                if line.contains(&format!("\"turn\":\"{turn}\"")) {
-                    lines.extend_from_slice(line.as_bytes());
-                    lines.push(b'\n');
+                let names_it = line.contains(&format!("\"turn\":\"{turn}\""));
+                if names_it && !lines.iter().any(|kept| kept == line) {
+                    lines.push(line.to_owned());
                 }
             }
         }
     }
     disk.create_dir_all(&directory(logs))?;
     for (turn, lines) in found {
+        let text: String = lines.into_iter().map(|line| line + "\n").collect();
         let file = disk.open(&path(logs, turn), Open::Create)?;
         file.set_length(0)?;
-        file.write_at(newest(&lines), 0)?;
+        file.write_at(newest(text.as_bytes()), 0)?;
     }
     let kept = disk.list(&directory(logs))?;
     // Names begin with the time: the first are the oldest.
@@ -117,6 +123,29 @@ mod tests {
         let names: Vec<_> = kept(1).iter().map(|line| serde_json::from_str::<Event>(line).unwrap().event).collect();
         assert_eq!(names, [EventName::Restarted, EventName::Restarted, EventName::DeadLettered]);
         assert!(kept(2).is_empty());
+    }
+
+    #[test]
+    fn each_delivery_that_is_given_up_adds_its_events_to_those_of_the_turn() {
+        let disk = PowerCutDisk::new();
+        let ports = memory_ports(disk.clone(), TestClock::new(), 1);
+        let options = LogOptions { file_bytes: 2000, files: 3, ..LogOptions::new("/logs".into()) };
+        let log = LogWriter::start(options, &ports).unwrap();
+        let told = [EventName::DeliveryRepeated, EventName::Undeliverable];
+        for _ in 0..2 {
+            for name in told {
+                log.record(event(name, 1));
+            }
+            // The log forgets the first one before the second is given up.
+            for _ in 0..100 {
+                log.record(event(EventName::Restarted, 3));
+                log.flush();
+            }
+        }
+        log.close();
+        let lines = read(&*disk, Path::new("/logs"), TurnId(Uuid::from_u128(1))).unwrap();
+        let names: Vec<_> = lines.iter().map(|line| serde_json::from_str::<Event>(line).unwrap().event).collect();
+        assert_eq!(names, [told, told].concat());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::ids::{DeliveryId, LetterId};
 use protocol::journal::*;
+use protocol::supervision::EventName;
 use protocol::turn::{PushRoute, Route};
 
 use super::machine::*;
@@ -264,6 +265,11 @@ fn the_oldest_letters_leave_when_they_take_too_much() {
     let kept = machine.letters();
     assert!((10..=16).contains(&kept.len()), "an eighth of 1 MiB: {}", kept.len());
     assert_eq!(kept.last().unwrap().turn, turn(30));
+    let shed = machine.events.named(EventName::LetterShed);
+    let left = shed.iter().map(|event| LetterId::Delivery(event.delivery.unwrap()));
+    let all: Vec<_> = left.chain(kept.iter().map(|letter| letter.id)).collect();
+    assert_eq!(all, (1..=30).map(|n| LetterId::Delivery(delivery(n, 1))).collect::<Vec<_>>());
+    assert!(shed.iter().all(|event| event.lost.contains("dead letter") && event.turn.is_some()));
     assert_eq!(machine.kill().letters(), kept);
 }
 

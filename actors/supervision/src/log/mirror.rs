@@ -30,6 +30,7 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::Quarantined
         | EventName::DeadLettered
         | EventName::Undeliverable
+        | EventName::LetterShed
         | EventName::Escalated
         | EventName::JournalReadOnly
         | EventName::ProviderOpened

@@ -55,7 +55,8 @@ impl Writer {
                             mirror(&event);
                         }
                         batch.push(&event, stands_for);
-                        batch.dead.extend(event.turn.filter(|_| event.event == EventName::DeadLettered));
+                        let given_up = matches!(event.event, EventName::DeadLettered | EventName::Undeliverable);
+                        batch.given_up.extend(event.turn.filter(|_| given_up));
                         room -= 1;
                     }
                     Job::Flush(done) => flushed.push(done),
@@ -64,7 +65,7 @@ impl Writer {
                 next = if room > 0 && !closing { jobs.try_recv().ok() } else { None };
             }
             self.write(&batch);
-            self.keep_letters(&batch.dead);
+            self.keep_letters(&batch.given_up);
             for done in flushed {
                 // The one who waited may be gone.
                 let _ = done.send(());
@@ -75,12 +76,12 @@ impl Writer {
         }
     }
 
-    /// Puts the events of turns that were given up where no rotation takes them.
-    fn keep_letters(&self, dead: &[TurnId]) {
-        if dead.is_empty() {
+    /// Puts the events of turns that were given up, or some of whose deliveries were, where no rotation takes them.
+    fn keep_letters(&self, given_up: &[TurnId]) {
+        if given_up.is_empty() {
             return;
         }
-        if let Err(error) = letters::keep(&*self.file.disk, &self.file.options.dir, dead) {
+        if let Err(error) = letters::keep(&*self.file.disk, &self.file.options.dir, given_up) {
             tracing::warn!(target: "supervision", %error, "the events of a dead letter cannot be kept");
         }
     }
@@ -109,8 +110,8 @@ pub(super) struct Batch {
     pub bytes: Vec<u8>,
     /// Where each line ends, and how many events are missing without it.
     pub lines: Vec<(usize, u64)>,
-    /// Turns that were given up.
-    pub dead: Vec<TurnId>,
+    /// Turns of which something was given up.
+    pub given_up: Vec<TurnId>,
 }
 
 impl Batch {

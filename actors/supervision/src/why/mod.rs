@@ -235,6 +235,7 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::TurnStuck
         | EventName::DeliveryRepeated
         | EventName::Undeliverable
+        | EventName::LetterShed
         | EventName::Recovered
         | EventName::ViewRepaired
         | EventName::ConfigRejected => false,

@@ -69,6 +69,7 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::Undeliverable => {
             format!("{} could not be delivered and is kept as a dead letter: {reason}", reply(event, subject))
         }
+        EventName::LetterShed => format!("Its dead letter is not kept any more: {reason}"),
         EventName::Recovered => format!("What the process before had left was taken up: {reason}"),
         EventName::JournalReadOnly => format!("The journal could not write and took no more messages: {reason}"),
         EventName::JournalWritable => format!("The journal could write again: {reason}"),
@@ -212,6 +213,7 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::TurnRecovered
         | EventName::DeliveryRepeated
         | EventName::Undeliverable
+        | EventName::LetterShed
         | EventName::Recovered
         | EventName::JournalWritable
         | EventName::ViewRepaired
