@@ -127,8 +127,8 @@ impl Exporter {
             span_kind: match step {
                 Step::Accept => SpanKind::Server,
                 Step::Model { .. } => SpanKind::Client,
-                Step::Deliver(_) => SpanKind::Producer,
-                Step::Turn | Step::Enqueue | Step::Attempt(_) | Step::Tool { .. } | Step::Commit { .. } => {
+                Step::Push { .. } => SpanKind::Producer,
+                Step::Turn | Step::Deliver | Step::Enqueue | Step::Attempt(_) | Step::Tool { .. } | Step::Commit { .. } => {
                     SpanKind::Internal
                 }
             },
@@ -163,13 +163,15 @@ fn attribute(key: &'static str, value: Value) -> KeyValue {
     }
 }
 
-/// `chat gpt-x`, `execute_tool exec`, `invoke_agent greenroom`: what the conventions want behind the operation.
+/// `chat gpt-x`, `execute_tool exec`, `invoke_agent greenroom`: what the conventions want behind the operation; and
+/// `push webhook`.
 fn name(step: Step, fields: &[(&'static str, Value)]) -> Cow<'static, str> {
     let target = match step {
         Step::Model { .. } => "gen_ai.request.model",
         Step::Tool { .. } => "gen_ai.tool.name",
         Step::Attempt(_) => "gen_ai.agent.name",
-        Step::Turn | Step::Accept | Step::Enqueue | Step::Commit { .. } | Step::Deliver(_) => {
+        Step::Push { .. } => "messaging.destination.name",
+        Step::Turn | Step::Accept | Step::Enqueue | Step::Commit { .. } | Step::Deliver => {
             return step.name().into();
         }
     };

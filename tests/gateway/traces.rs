@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::post;
 use serde_json::{Value, json};
+use testkit::receiver::{Answer, Receiver};
 
 use crate::support::{PATIENCE, Place};
 
@@ -76,7 +77,7 @@ fn check_tree(spans: &[Value]) {
         let parent = spans.iter().find(|other| other["spanId"] == parent).map(|other| other["name"].as_str().unwrap());
         let expect = match name.split(' ').next().unwrap() {
             "turn" => None,
-            "accept" | "deliver" | "invoke_agent" => Some("turn"),
+            "accept" | "deliver" | "push" | "invoke_agent" => Some("turn"),
             "journal" if name == "journal enqueue" => Some("accept"),
             "journal" | "chat" | "execute_tool" => Some("invoke_agent greenroom"),
             other => panic!("an unknown span: {other}"),
@@ -98,8 +99,7 @@ async fn a_turn_is_one_trace_across_all_actors() {
     let (collector, url) = Collector::start().await;
     let place = Place::new(json!({}));
     let gateway = place.start_with(&environment(&url)).await;
-    let mut socket = gateway.websocket("").await;
-    socket.until("ready").await;
+    let mut socket = gateway.client().await;
     socket.say("secretchat", "secretword [[tool=list_dir {\"path\":\".\"}]]", "secretid").await;
     let turn = socket.until("accepted").await["turn_id"].as_str().unwrap().to_owned();
     socket.until("turn_end").await;
@@ -125,6 +125,8 @@ async fn a_turn_is_one_trace_across_all_actors() {
     {
         assert_eq!(attribute(call, key).unwrap()["stringValue"], value, "{call:#}");
     }
+    let delivered = spans.iter().find(|span| span["name"] == "deliver").unwrap();
+    assert_eq!(attribute(delivered, "greenroom.route").unwrap()["stringValue"], "live");
     for key in ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"] {
         assert!(attribute(call, key).is_some(), "{call:#}");
     }
@@ -142,33 +144,77 @@ async fn a_turn_that_a_crash_cut_goes_on_in_its_trace() {
     let (collector, url) = Collector::start().await;
     let place = Place::new(json!({}));
     let gateway = place.start_with(&environment(&url)).await;
-    let mut socket = gateway.websocket("").await;
-    socket.until("ready").await;
-    socket.say("a", "slow [[delay=1500]]", "m1").await;
+    let mut socket = gateway.client().await;
+    socket.say("a", "slow [[tool=list_dir {\"path\":\".\"}]][[delay=1500]]", "m1").await;
     let turn = socket.until("accepted").await["turn_id"].as_str().unwrap().to_owned();
-    collector.trace(&turn, &[("accept", 1), ("journal enqueue", 1), ("journal commit", 1)]).await;
+    // What the first process had done and told when it is killed in the middle of the second model call.
+    let before = [
+        ("accept", 1),
+        ("journal enqueue", 1),
+        ("chat offline", 1),
+        ("execute_tool list_dir", 1),
+        ("journal commit", 2),
+    ];
+    collector.trace(&turn, &before).await;
     gateway.kill_nine();
     let gateway = place.start_with(&environment(&url)).await;
-    let spans = collector
-        .trace(
-            &turn,
-            &[
-                ("turn", 1),
-                ("accept", 1),
-                ("journal enqueue", 1),
-                ("invoke_agent greenroom", 2),
-                ("chat offline", 1),
-                ("journal commit", 3),
-                ("deliver", 1),
-            ],
-        )
-        .await;
+    // The second asks the model again and runs no tool: its result is known.
+    let all = [
+        ("turn", 1),
+        ("accept", 1),
+        ("journal enqueue", 1),
+        ("invoke_agent greenroom", 2),
+        ("chat offline", 2),
+        ("execute_tool list_dir", 1),
+        ("journal commit", 4),
+        ("deliver", 1),
+    ];
+    let spans = collector.trace(&turn, &all).await;
     check_tree(&spans);
     let cut: Vec<&Value> = spans.iter().filter(|span| attribute(span, "error.type").is_some()).collect();
     assert_eq!(cut.len(), 1, "{spans:#?}");
     assert_eq!(cut[0]["name"], "invoke_agent greenroom");
     assert_eq!(attribute(cut[0], "error.type").unwrap()["stringValue"], "process_died");
     drop(gateway);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_attempt_to_push_a_part_of_the_answer_is_in_the_trace_of_its_turn() {
+    let ((collector, url), receiver) = (Collector::start().await, Receiver::start());
+    let webhook = json!({"enabled": true, "port": 0, "url": receiver.url(), "maxMessageChars": 100});
+    let place = Place::new(json!({"channels": {"webhook": webhook}}));
+    let gateway = place.start_with(&environment(&url)).await;
+    receiver.plan([Answer::Status(503), Answer::Status(200), Answer::Status(410)]);
+    let body = json!({"chat_id": "7", "message_id": "m1", "text": "word ".repeat(25)});
+    let posted = provider::http_client().unwrap().post(gateway.beacon().webhook_url.unwrap()).json(&body);
+    let reply: Value = posted.send().await.unwrap().json().await.unwrap();
+    let turn = reply["turn_id"].as_str().unwrap().to_owned();
+    gateway.delivered().await;
+    let names = [
+        ("turn", 1),
+        ("accept", 1),
+        ("journal enqueue", 1),
+        ("invoke_agent greenroom", 1),
+        ("chat offline", 1),
+        ("journal commit", 1),
+        ("deliver", 1),
+        ("push webhook", 3),
+    ];
+    let mut spans = collector.trace(&turn, &names).await;
+    check_tree(&spans);
+    let delivered = spans.iter().find(|span| span["name"] == "deliver").unwrap();
+    assert_eq!(attribute(delivered, "greenroom.route").unwrap()["stringValue"], "push");
+    spans.retain(|span| span["name"] == "push webhook");
+    spans.sort_by_key(|span| span["startTimeUnixNano"].as_str().unwrap().parse::<u64>().unwrap());
+    let text = |span: &Value, key: &str| attribute(span, key).map(|value| value["stringValue"].clone());
+    let told: Vec<_> = spans
+        .iter()
+        .map(|span| ["messaging.message.id", "error.type", "greenroom.delivery.repeat"].map(|key| text(span, key)))
+        .collect();
+    let row = |part: u32, error: Option<&str>, repeat: &str| {
+        [Some(json!(format!("{turn}:{part}"))), error.map(|error| json!(error)), Some(json!(repeat))]
+    };
+    assert_eq!(told, [row(1, Some("failed"), "no"), row(1, None, "yes"), row(2, Some("refused"), "no")]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,8 @@
 //!  │  ├─ chat                a model call
 //!  │  ├─ execute_tool        a tool call
 //!  │  └─ journal commit      a step that became durable
-//!  └─ deliver                the answer on its way out
+//!  ├─ deliver                the answer was handed on, to whoever watches, waits, or pushes it
+//!  └─ push                   one for each attempt to send a part of it through a channel
 //! ```
 //!
 //! Without the feature `traces` a [`Traces`] has no size and [`Traces::end`] is nothing. No field ever holds what somebody
@@ -57,8 +58,15 @@ pub enum Step {
         /// The commit's number.
         number: u64,
     },
-    /// A delivery: 0 to whoever watches, from 1 on the parts that a channel sends.
-    Deliver(u32),
+    /// The answer was handed on.
+    Deliver,
+    /// An attempt to send a part of it.
+    Push {
+        /// The part, from 1.
+        part: u32,
+        /// When it began, microseconds since 1970: attempts of two processes have no number in common.
+        begun_us: u64,
+    },
 }
 
 /// A value of a span's field.
@@ -127,7 +135,8 @@ impl Step {
             Self::Model { attempt, round } => (4, [attempt.0.into(), round.into(), 0]),
             Self::Tool { attempt, round, call } => (5, [attempt.0.into(), round.into(), call]),
             Self::Commit { attempt, number } => (6, [attempt.0.into(), number, 0]),
-            Self::Deliver(part) => (7, [part.into(), 0, 0]),
+            Self::Deliver => (7, [0; 3]),
+            Self::Push { part, begun_us } => (8, [part.into(), begun_us, 0]),
         };
         let mut hash = fnv1a(fnv1a(FNV_START, turn.0.as_bytes()), &[kind]);
         for number in numbers {
@@ -140,7 +149,7 @@ impl Step {
     pub fn parent(self) -> Option<Self> {
         match self {
             Self::Turn => None,
-            Self::Accept | Self::Attempt(_) | Self::Deliver(_) => Some(Self::Turn),
+            Self::Accept | Self::Attempt(_) | Self::Deliver | Self::Push { .. } => Some(Self::Turn),
             Self::Enqueue => Some(Self::Accept),
             Self::Model { attempt, .. } | Self::Tool { attempt, .. } | Self::Commit { attempt, .. } => {
                 Some(Self::Attempt(attempt))
@@ -158,7 +167,8 @@ impl Step {
             Self::Model { .. } => "chat",
             Self::Tool { .. } => "execute_tool",
             Self::Commit { .. } => "journal commit",
-            Self::Deliver(_) => "deliver",
+            Self::Deliver => "deliver",
+            Self::Push { .. } => "push",
         }
     }
 }
@@ -263,7 +273,10 @@ mod tests {
                 steps.push(Step::Commit { attempt, number: round.into() });
             }
         }
-        steps.extend((0..4).map(Step::Deliver));
+        steps.push(Step::Deliver);
+        for part in 1..4 {
+            steps.extend([1, 2].map(|begun_us| Step::Push { part, begun_us }));
+        }
         steps
     }
 

@@ -12,6 +12,7 @@ use futures::FutureExt;
 use protocol::journal::{Journal, OutRow};
 use protocol::metrics::{ByBound, ByChannelResult, ByKind, gauge};
 use protocol::supervision::{ActorPath, Event, EventName, Kind};
+use protocol::trace::{Span, Step, Value};
 use supervision::{Child, Kernel, Placement, RestartPolicy, tell};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
@@ -160,6 +161,7 @@ impl Outbox {
         let name = attempt.row.out.route.channel.to_string();
         let Some(channel) = self.parts.channels.get(&attempt.row.out.route.channel) else { return };
         let (channel, delivery) = (Arc::clone(channel), attempt.delivery());
+        let begun = self.kernel.metrics().traces.begin(|| self.kernel.ports().clock.wall_us());
         let patience = channel.patience();
         // A task of its own: a channel that panics fails this attempt and nothing else.
         let task = actix_rt::spawn(async move {
@@ -172,10 +174,35 @@ impl Outbox {
             let outcome = outcome.unwrap_or_else(|_| Outcome::unknown("the channel crashed"));
             let labels = ByChannelResult { channel: name, result: outcome.word() };
             outbox.kernel.metrics().delivery_attempts.get_or_create(&labels).inc();
+            outbox.span(&attempt, begun.us(), &outcome);
             if outbox.life == life {
                 outbox.step(Input::Tried(id, outcome), ctx);
             }
         }));
+    }
+
+    /// The attempt's part of the turn's trace.
+    fn span(&self, attempt: &Attempt, begun_us: u64, outcome: &Outcome) {
+        self.kernel.metrics().traces.end(|| {
+            let out = &attempt.row.out;
+            let error = match outcome {
+                Outcome::Delivered => None,
+                Outcome::Refused { .. } | Outcome::Failed { .. } => Some(outcome.word()),
+            };
+            Span {
+                turn: out.turn,
+                step: Step::Push { part: out.id.n, begun_us },
+                begun_us,
+                ended_us: self.kernel.ports().clock.wall_us(),
+                error,
+                fields: vec![
+                    ("messaging.operation.type", Value::Word("send")),
+                    ("messaging.destination.name", Value::Text(Arc::clone(&out.route.channel))),
+                    ("messaging.message.id", Value::Text(out.id.to_string().into())),
+                    ("greenroom.delivery.repeat", Value::Word(if attempt.repeat { "yes" } else { "no" })),
+                ],
+            }
+        });
     }
 
     fn given_up(&self, row: &OutRow, reason: &str) {

@@ -7,7 +7,7 @@ use protocol::journal::{CommitOutcome, LeftBy, LogPosition};
 use protocol::metrics::{ByKind, ByResult};
 use protocol::supervision::{EventName, ExitReason};
 use protocol::tools::{RunTool, ToolFinished};
-use protocol::turn::{TurnEvent, TurnProgress, TurnResult};
+use protocol::turn::{TurnEvent, TurnResult};
 
 use super::live::{Exit, Submitted, Work};
 use super::{Life, Session};
@@ -375,18 +375,14 @@ impl Session {
 
     pub(super) fn emit(&self, shown: Shown) {
         let Shown { turn, attempt, seq, what } = shown;
-        let last = matches!(what, TurnProgress::Finished(_));
-        let begun = self.shared.begin_span();
         self.shared.events.emit(TurnEvent { key: self.lease.key().clone(), turn, attempt, seq, what });
-        if last {
-            self.shared.span_of_delivery(turn, begun);
-        }
     }
 
     pub(super) fn ended(&mut self, verdict: Verdict) {
         let now = self.now();
         let metrics = &self.shared.metrics;
         metrics.turns.get_or_create(&ByResult { result: word(verdict.result) }).inc();
+        self.shared.span_of_delivery(&verdict);
         self.shared.span_of_turn(&verdict, word(verdict.result));
         let Life::Live(live) = &mut self.state else { return };
         let message = self.crash.message();

@@ -82,7 +82,10 @@ impl Shared {
         });
     }
 
-    pub(super) fn span_of_delivery(&self, turn: TurnId, begun: Begun) {
-        self.span(turn, Step::Deliver(0), begun.us(), None, || vec![("greenroom.route", Value::Word("live"))]);
+    /// The answer was handed to whoever watches or waits, and to the outbox if it is pushed: all at once.
+    pub(super) fn span_of_delivery(&self, verdict: &Verdict) {
+        let begun = self.begin_span();
+        let fields = || vec![("greenroom.route", Value::Word(verdict.route))];
+        self.span(verdict.turn, Step::Deliver, begun.us(), None, fields);
     }
 }

@@ -402,9 +402,9 @@ impl Machine {
     pub fn take_ending(&mut self, now: Now) -> Option<(Shown, Verdict)> {
         let turn = self.turn.as_deref_mut()?;
         let ending = turn.ending.take()?;
-        let (result, reason) = (ending.result, ending.reason);
+        let (result, reason, route) = (ending.result, ending.reason, turn.route());
         let (latency_ms, shown) = turn.finished(*ending, now);
-        Some((shown, Verdict { turn: turn.id(), attempt: turn.attempt, result, reason, latency_ms }))
+        Some((shown, Verdict { turn: turn.id(), attempt: turn.attempt, result, reason, route, latency_ms }))
     }
 
     fn finish(&mut self, now: Now, out: &mut Vec<Effect>) {

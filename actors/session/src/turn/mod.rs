@@ -284,6 +284,8 @@ pub struct Verdict {
     pub result: protocol::turn::TurnResult,
     /// Why, for a dead letter.
     pub reason: Option<&'static str>,
+    /// Which way its answer goes: `live`, `reply` or `push`.
+    pub route: &'static str,
     /// From accepted to finished.
     pub latency_ms: u64,
 }

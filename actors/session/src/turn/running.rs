@@ -9,7 +9,7 @@ use domain::ids::{Attempt, TurnId};
 use domain::prompt::CANCELLED_NOTICE;
 use domain::transcript::TurnClose;
 use protocol::journal::{Accepted, InboxItem, Out, TurnEnd};
-use protocol::turn::{Finished, TurnProgress, TurnResult};
+use protocol::turn::{Finished, Route, TurnProgress, TurnResult};
 use supervision::planted::{Bug, planted};
 
 use super::calls::{Calls, synthetic};
@@ -191,6 +191,17 @@ impl Running {
         let Ending { result, text, model, .. } = ending;
         let finished = Finished { result, text, model, usage: self.usage, latency_ms };
         (latency_ms, self.show(TurnProgress::Finished(Arc::new(finished))))
+    }
+
+    /// Which way its answer goes. A turn that ends before its message was read tells only whether it is pushed.
+    pub fn route(&self) -> &'static str {
+        match self.accepted.as_ref().map(|accepted| &accepted.route) {
+            Some(Route::Push(_)) => "push",
+            Some(Route::Reply) => "reply",
+            Some(Route::Live) => "live",
+            None if self.item.push_route().is_some() => "push",
+            None => "live",
+        }
     }
 
     /// What its end says to a chat that waits for no connection.
