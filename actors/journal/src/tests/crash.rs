@@ -21,6 +21,8 @@ use crate::state::State;
 
 const KEYS: usize = 5;
 const STEPS: usize = 110;
+/// Nobody sends more to one key before some of it ended: a full inbox would refuse also what it knows.
+const OPEN_MAX: usize = 12;
 
 /// A commit as the ledger remembers it.
 #[derive(Clone, Debug)]
@@ -71,7 +73,7 @@ struct Key {
     dead: BTreeSet<DeliveryId>,
 }
 
-struct Script {
+pub struct Script {
     keys: BTreeMap<SessionKey, Key>,
     dice: SeededIds,
     next: u64,
@@ -90,7 +92,7 @@ impl Script {
     }
 
     /// One to four things happen in the same batch.
-    fn step(&mut self, machine: &mut Machine) {
+    pub fn step(&mut self, machine: &mut Machine) {
         for _ in 0..=self.roll(4) {
             let name = key(&format!("k{}", self.roll(KEYS as u64)));
             match self.roll(12) {
@@ -108,6 +110,9 @@ impl Script {
     }
 
     fn send(&mut self, machine: &mut Machine, name: &SessionKey) {
+        if self.keys[name].open.len() + self.keys[name].asked.len() >= OPEN_MAX {
+            return;
+        }
         let n = self.next;
         self.next += 1;
         let body = vec![b'x'; if self.roll(4) == 0 { 1500 } else { 60 }];
@@ -228,7 +233,7 @@ impl Script {
     }
 
     /// What a new machine recovered has to be what was acknowledged, and at most what was on its way.
-    fn agree(&mut self, machine: &mut Machine) {
+    pub fn agree(&mut self, machine: &mut Machine) {
         // Senders repeat themselves before any session has looked after its file.
         self.knows_every_message(machine);
         for (name, key) in &mut self.keys {
@@ -367,7 +372,7 @@ fn options() -> Options {
 }
 
 /// Runs the script until the power fails at operation `off`, or to its end.
-fn run(seed: u64, off: Option<u64>) -> (Script, Arc<PowerCutDisk>, u64) {
+pub fn run(seed: u64, steps: usize, off: Option<u64>) -> (Script, Arc<PowerCutDisk>, u64) {
     let disk = disk();
     if let Some(off) = off {
         disk.power_off_at(off);
@@ -376,7 +381,7 @@ fn run(seed: u64, off: Option<u64>) -> (Script, Arc<PowerCutDisk>, u64) {
     let Ok(mut machine) = Machine::start_with(disk.clone(), options(), script.transcripts.clone(), 1) else {
         return (script, disk, 0);
     };
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         script.step(&mut machine);
         if disk.is_off() || machine.engine.failed() {
             break;
@@ -386,20 +391,20 @@ fn run(seed: u64, off: Option<u64>) -> (Script, Arc<PowerCutDisk>, u64) {
     (script, disk, rolled)
 }
 
-fn recovered(disk: Arc<PowerCutDisk>, script: &Script, what: &str) -> Machine {
+pub fn recovered(disk: Arc<PowerCutDisk>, script: &Script, what: &str) -> Machine {
     Machine::start_with(disk, options(), script.transcripts.clone(), 3)
         .unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
 /// Cuts at every third write from `first` on; the three tests together cut at every one.
 fn cut_from(first: u64, seed: u64) {
-    let (_, disk, rolled) = run(seed, None);
+    let (_, disk, rolled) = run(seed, STEPS, None);
     assert!(rolled > 6, "seed {seed}: the script fills {rolled} segments");
     for off in (first..=disk.operations()).step_by(3) {
         for survival in 0..2 {
             let what = format!("seed {seed}, power cut at {off}, survival {survival}");
             let _told = Told(&what);
-            let (mut script, disk, _) = run(seed, Some(off));
+            let (mut script, disk, _) = run(seed, STEPS, Some(off));
             let found = disk.cut(survival);
             let again = found.copy();
             let mut machine = recovered(found, &script, &what);

@@ -4,6 +4,7 @@ mod behavior;
 mod crash;
 mod machine;
 mod outbox;
+mod recycle;
 mod repair;
 mod space;
 mod thread;
