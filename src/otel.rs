@@ -128,9 +128,12 @@ impl Exporter {
                 Step::Accept => SpanKind::Server,
                 Step::Model { .. } => SpanKind::Client,
                 Step::Push { .. } => SpanKind::Producer,
-                Step::Turn | Step::Deliver | Step::Enqueue | Step::Attempt(_) | Step::Tool { .. } | Step::Commit { .. } => {
-                    SpanKind::Internal
-                }
+                Step::Turn
+                | Step::Deliver
+                | Step::Enqueue
+                | Step::Attempt(_)
+                | Step::Tool { .. }
+                | Step::Commit { .. } => SpanKind::Internal,
             },
             name,
             start_time: at(begun_us.min(ended_us)),

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use supervision::ports::is_space;
 use tokio_util::sync::CancellationToken;
 
-
 /// How often one that found no space is written again.
 const RETRY: Duration = Duration::from_secs(1);
 

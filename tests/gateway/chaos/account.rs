@@ -49,11 +49,11 @@ impl Display for Account {
         write!(to, "+ failed {failed} + open 0; without key {loose}, of these kept {loose_known}; ")?;
         let Self { effects_asked, effects, unknown_outcomes, .. } = self;
         write!(to, "tool calls {effects_asked}, effects {effects}, of unknown outcome {unknown_outcomes}; ")?;
-        let Counts { connections, resent, duplicates, replayed, restarted, untold, stops, controls, hurried, cut } =
-            self.counts;
+        let Counts { connections, resent, duplicates, replayed, restarted, .. } = self.counts;
+        let Counts { untold, unread, stops, controls, hurried, cut, .. } = self.counts;
         write!(to, "connections {connections}, resent {resent}, duplicates {duplicates}, replayed {replayed}, ")?;
         write!(to, "turns restarted {restarted}, requests cut {cut}, left early {hurried}, ")?;
-        write!(to, "stops {stops}, dropped untold {untold}, control answers {controls}")
+        write!(to, "stops {stops}, dropped untold {untold}, not read at once {unread}, control answers {controls}")
     }
 }
 

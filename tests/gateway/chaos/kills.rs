@@ -26,7 +26,7 @@ const CHATS_OF_EACH: u64 = 6;
 const PATIENT_ASKERS: u64 = 4;
 const HASTY_ASKERS: u64 = 4;
 const POSTERS: u64 = 6;
-const HEAVY_POSTERS: u64 = 3;
+const HEAVY_POSTERS: u64 = 2;
 /// From so many kills on, the log fills enough segments to use old ones again.
 const RECYCLING_ROUNDS: usize = 200;
 

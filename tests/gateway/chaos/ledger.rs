@@ -51,6 +51,7 @@ pub struct Counts {
     pub replayed: u64,
     pub restarted: u64,
     pub untold: u64,
+    pub unread: u64,
     pub stops: u64,
     pub controls: u64,
     pub hurried: u64,

@@ -32,14 +32,15 @@ impl Poster {
     /// One that says much in few words.
     pub fn light(ledger: Arc<Ledger>, receiver: Arc<Receiver>, number: u64) -> Self {
         let mut this = Self::new(ledger, receiver, 4000 + number, format!("post{number}"));
-        this.window = usize::try_from(this.dice.between(1, 3)).unwrap();
+        this.window = usize::try_from(this.dice.between(2, 5)).unwrap();
         this
     }
 
-    /// One that says little in many bytes, in a chat of its own each time: as history they would fill every request.
+    /// One that says little in many bytes, in a chat of its own each time: as history they would fill every request. It
+    /// waits for no answer, but now and then for another gateway.
     pub fn heavy(ledger: Arc<Ledger>, receiver: Arc<Receiver>, number: u64) -> Self {
         let new = Self::new(ledger, receiver, 4500 + number, format!("heavy{number}"));
-        Self { chat_messages: 1, heavy: true, ..new }
+        Self { chat_messages: 1, heavy: true, window: usize::MAX, ..new }
     }
 
     fn new(ledger: Arc<Ledger>, receiver: Arc<Receiver>, number: u64, place: String) -> Self {
@@ -60,6 +61,10 @@ impl Poster {
                 number += 1;
                 let turn = self.say(&chat, &id, &mut failed).await;
                 open.extend(turn.map(|turn| (id, turn)));
+                if self.heavy {
+                    let doors = self.ledger.doors(None).await;
+                    self.ledger.doors(Some(&doors)).await;
+                }
             } else if let Some((id, turn)) = open.pop_front() {
                 let text = self.receiver.whole(&turn).await;
                 self.ledger.ended(&id, "done", &text);

@@ -194,10 +194,14 @@ impl Talker {
         if word == "turn_end" && self.dice.percent(1) { Next::Reconnect } else { Next::Stay }
     }
 
-    /// Nothing may be refused here. One thing is not known any more: the end of a message that `/stop all` dropped while
-    /// it waited, when its sender was cut off before it heard so.
+    /// Nothing new may be refused here. Two things are: the end of a message whose session must wait its turn after a
+    /// start, because its next one has seen processes die, is not read now; and that of a message which `/stop all`
+    /// dropped while it waited, when its sender was cut off before it heard so, is not known any more.
     fn refused(&mut self, event: &Value) {
         let id = event["message_id"].as_str().unwrap_or_default();
+        if event["reason"] == "busy" && event["detail"] == "the session cannot be read right now" {
+            return self.ledger.count(|counts| counts.unread += 1);
+        }
         if event["reason"] != "unknown_outcome" || !self.ledger.may_be_dropped(id) {
             return self.ledger.violation(format!("a message was refused: {event}"));
         }
