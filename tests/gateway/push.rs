@@ -129,7 +129,7 @@ async fn replies_of_a_channel_that_is_switched_off_wait_and_go_on_when_it_is_on_
     place.write_config(&on);
     let receiver = Receiver::start_at(port);
     let gateway = place.start().await;
-    delivered(&gateway).await;
+    gateway.delivered().await;
     assert_eq!(receiver.texts().values().next().unwrap().len(), 2, "{:?}", receiver.texts());
 }
 

@@ -12,8 +12,6 @@ use super::receiver::Receiver;
 
 /// Messages of one chat before the client turns to a new one.
 const CHAT_MESSAGES: u64 = 25;
-/// Of each message of a heavy client, so that the log moves on.
-const HEAVY_BYTES: usize = 384 * 1024;
 
 /// The client.
 pub struct Poster {
@@ -22,31 +20,17 @@ pub struct Poster {
     dice: Dice,
     http: reqwest::Client,
     place: String,
-    chat_messages: u64,
-    heavy: bool,
     /// How many messages are under way at once.
     window: usize,
 }
 
 impl Poster {
-    /// One that says much in few words.
-    pub fn light(ledger: Arc<Ledger>, receiver: Arc<Receiver>, number: u64) -> Self {
-        let mut this = Self::new(ledger, receiver, 4000 + number, format!("post{number}"));
-        this.window = usize::try_from(this.dice.between(2, 5)).unwrap();
-        this
-    }
-
-    /// One that says little in many bytes, in a chat of its own each time: as history they would fill every request. It
-    /// waits for no answer, but now and then for another gateway.
-    pub fn heavy(ledger: Arc<Ledger>, receiver: Arc<Receiver>, number: u64) -> Self {
-        let new = Self::new(ledger, receiver, 4500 + number, format!("heavy{number}"));
-        Self { chat_messages: 1, heavy: true, window: usize::MAX, ..new }
-    }
-
-    fn new(ledger: Arc<Ledger>, receiver: Arc<Receiver>, number: u64, place: String) -> Self {
-        let dice = Dice::new(ledger.seed, number);
+    /// One of several.
+    pub fn new(ledger: Arc<Ledger>, receiver: Arc<Receiver>, number: u64) -> Self {
+        let mut dice = Dice::new(ledger.seed, 4000 + number);
+        let window = usize::try_from(dice.between(2, 5)).unwrap();
         let http = provider::http_client().unwrap();
-        Self { ledger, receiver, dice, http, place, chat_messages: CHAT_MESSAGES, heavy: false, window: 1 }
+        Self { ledger, receiver, dice, http, place: format!("post{number}"), window }
     }
 
     /// Writes until nothing new is to be said and every answer came.
@@ -56,15 +40,11 @@ impl Poster {
         loop {
             let closing = self.ledger.closing.is_cancelled();
             if open.len() < self.window && !closing {
-                let chat = format!("{}-{}", self.place, number / self.chat_messages);
-                let id = format!("{chat}-{}", number % self.chat_messages);
+                let chat = format!("{}-{}", self.place, number / CHAT_MESSAGES);
+                let id = format!("{chat}-{}", number % CHAT_MESSAGES);
                 number += 1;
                 let turn = self.say(&chat, &id, &mut failed).await;
                 open.extend(turn.map(|turn| (id, turn)));
-                if self.heavy {
-                    let doors = self.ledger.doors(None).await;
-                    self.ledger.doors(Some(&doors)).await;
-                }
             } else if let Some((id, turn)) = open.pop_front() {
                 let text = self.receiver.whole(&turn).await;
                 self.ledger.ended(&id, "done", &text);
@@ -75,10 +55,6 @@ impl Poster {
     }
 
     fn message(&mut self, id: &str) -> Message {
-        if self.heavy {
-            let text = format!("{id} [[say={}]]{}", answer(id), " .".repeat(HEAVY_BYTES / 2));
-            return Message { text, effects: Vec::new() };
-        }
         if self.dice.percent(20) {
             // Long enough for several parts.
             let words: String = (0..self.dice.between(12, 60)).map(|number| format!(" wörd{number}")).collect();
