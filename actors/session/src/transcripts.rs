@@ -49,20 +49,33 @@ impl Transcripts {
     /// Lists all of them. Reads the beginning and the end of each file, a few at a time. A file that cannot be read is
     /// left out.
     pub async fn discover(self: Arc<Self>, pool: Arc<dyn Offload>) -> io::Result<()> {
-        let gone = || io::Error::other("reading the sessions panicked");
         let me = Arc::clone(&self);
-        let names = offload(&*pool, move || me.names()).await.map_err(|_| gone())??;
-        for some in names.chunks(FILES_PER_JOB) {
-            let (me, some) = (Arc::clone(&self), some.to_vec());
-            let read = move || {
-                for (key, row) in some.iter().filter_map(|path| me.row_of(path)) {
-                    me.index.found(key, row);
+        let names = offload(&*pool, move || me.names()).await;
+        for some in names.unwrap_or_else(|_| Err(io::Error::other("reading the names panicked")))?.chunks(FILES_PER_JOB)
+        {
+            if self.list(some, &*pool).await {
+                continue;
+            }
+            // One of them makes the reader panic; the others are none the worse for it.
+            for path in some {
+                if !self.list(std::slice::from_ref(path), &*pool).await {
+                    tracing::error!(path = %path.display(), "a transcript cannot be read, and is not listed");
                 }
-            };
-            offload(&*pool, read).await.map_err(|_| gone())?;
+            }
         }
         self.index.complete();
         Ok(())
+    }
+
+    /// Lists some of them; false when the job panicked.
+    async fn list(self: &Arc<Self>, some: &[PathBuf], pool: &dyn Offload) -> bool {
+        let (me, some) = (Arc::clone(self), some.to_vec());
+        let read = move || {
+            for (key, row) in some.iter().filter_map(|path| me.row_of(path)) {
+                me.index.found(key, row);
+            }
+        };
+        offload(pool, read).await.is_ok()
     }
 
     fn names(&self) -> io::Result<Vec<PathBuf>> {
@@ -237,6 +250,7 @@ mod tests {
 
     impl Disk for CountingDisk {
         fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
+            assert!(!path.ends_with("bomb.jsonl"), "this one panics");
             self.ask().open(path, how)
         }
         fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -300,6 +314,19 @@ mod tests {
             (list[0].entries, list[0].updated_ms, list[0].preview.as_deref()),
             (Some(2), 20, Some("hello there"))
         );
+    }
+
+    #[test]
+    fn a_file_that_makes_the_reader_panic_is_the_only_one_that_is_missing() {
+        let files = PowerCutDisk::new();
+        for name in ["a", "bomb", "z"] {
+            write(&*files, &key(name), 1, "hello");
+        }
+        let transcripts = discovered(Arc::new(CountingDisk(files, AtomicUsize::new(0))));
+        let names: Vec<String> =
+            transcripts.page(None, 10).items.iter().map(|one| one.key.as_str().to_owned()).collect();
+        assert_eq!(names, ["a", "z"]);
+        assert!(*transcripts.all_known().borrow());
     }
 
     #[test]
