@@ -181,7 +181,8 @@ async fn a_turn_that_a_crash_cut_goes_on_in_its_trace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_attempt_to_push_a_part_of_the_answer_is_in_the_trace_of_its_turn() {
     let ((collector, url), receiver) = (Collector::start().await, Receiver::start());
-    let webhook = json!({"enabled": true, "port": 0, "url": receiver.url(), "maxMessageChars": 100});
+    let webhook =
+        json!({"enabled": true, "port": 0, "url": receiver.url(), "maxMessageChars": 100, "allowFrom": ["*"]});
     let place = Place::new(json!({"channels": {"webhook": webhook}}));
     let gateway = place.start_with(&environment(&url)).await;
     receiver.plan([Answer::Status(503), Answer::Status(200), Answer::Status(410)]);
