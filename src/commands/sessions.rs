@@ -39,7 +39,7 @@ async fn at_rest(loaded: &Loaded) -> anyhow::Result<Vec<Value>> {
     let ports = real_ports(1)?;
     let transcripts = files(loaded, ports.clone());
     Arc::clone(&transcripts).discover(ports.offload).await?;
-    let mut body = listed(&transcripts.page(None, usize::MAX), |_| None);
+    let mut body = serde_json::to_value(listed(&transcripts.page(None, usize::MAX), |_| None))?;
     Ok(body["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Secret;
 pub use serve::serve;
-pub use sessions::listed;
+pub use sessions::{Listed, listed};
 pub use why::{Sources, why};
 
 /// What the door is told by the composition root.

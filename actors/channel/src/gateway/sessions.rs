@@ -18,9 +18,9 @@ use domain::ids::SessionKey;
 use protocol::session::State as SessionState;
 use protocol::transcripts::{Page, Summary, TranscriptReader};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::admin::{error, ok};
+use super::admin::{error, json_of};
 use super::serve::Gateway;
 use crate::http;
 
@@ -37,6 +37,13 @@ pub(super) struct Asked {
     limit: Option<usize>,
 }
 
+/// The body of the answer.
+#[derive(Serialize)]
+pub struct Listed<'a> {
+    items: Vec<Item<'a>>,
+    next: &'a Option<SessionKey>,
+}
+
 #[derive(Serialize)]
 struct Item<'a> {
     #[serde(flatten)]
@@ -44,11 +51,11 @@ struct Item<'a> {
     state: &'static str,
 }
 
-/// The body of the answer; `state` knows what each session does.
-pub fn listed(page: &Page, state: impl Fn(&SessionKey) -> Option<SessionState>) -> Value {
+/// A page as the answer has it; `state` knows what each session does.
+pub fn listed(page: &Page, state: impl Fn(&SessionKey) -> Option<SessionState>) -> Listed<'_> {
     let state = |key| state(key).map_or("asleep", SessionState::word);
-    let items: Vec<_> = page.items.iter().map(|summary| Item { summary, state: state(&summary.key) }).collect();
-    json!({"items": items, "next": page.next})
+    let items = page.items.iter().map(|summary| Item { summary, state: state(&summary.key) }).collect();
+    Listed { items, next: &page.next }
 }
 
 /// Waits until every session is listed; false when that takes too long.
@@ -76,5 +83,5 @@ pub(super) async fn list(
         return http::json(503, body.to_string());
     }
     let page = transcripts.page(after.as_ref(), limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX));
-    ok(&listed(&page, |key| gateway.doors.sessions.state(key)))
+    json_of(&listed(&page, |key| gateway.doors.sessions.state(key)))
 }
