@@ -9,9 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use anyhow::Context;
 use clap::Parser;
 use serde::Serialize;
 use sim::{Counts, Outcome};
+use supervision::planted::Bug;
 
 /// Simulates the whole system under faults.
 #[derive(Parser)]
@@ -31,9 +33,9 @@ struct Arguments {
     /// How many seeds run at the same time.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Plants a bug, by its number.
+    /// Plants a bug, by its name: `AckBeforeSync`.
     #[arg(long)]
-    bug: Option<usize>,
+    bug: Option<String>,
 }
 
 /// The last line.
@@ -57,7 +59,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         None => (arguments.from.unwrap_or_else(random), arguments.seeds),
     };
     println!("seeds {first} to {}", first + seeds.saturating_sub(1));
-    let bug = arguments.bug.and_then(|number| supervision::planted::Bug::ALL.get(number).copied());
+    let bug = arguments.bug.as_deref().map(bug_named).transpose()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.unwrap_or(cores).max(1);
     let began = began();
@@ -91,6 +93,11 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         serde_json::to_string(&Report { seeds, first, failed, seconds, hash: format!("{hash:016x}"), counts })?
     );
     Ok(if failures { std::process::ExitCode::FAILURE } else { std::process::ExitCode::SUCCESS })
+}
+
+fn bug_named(name: &str) -> anyhow::Result<Bug> {
+    let found = Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
+    found.with_context(|| format!("there is no bug {name}; there are {:?}", Bug::ALL))
 }
 
 /// Prints what is to be told of a run; whether it failed.

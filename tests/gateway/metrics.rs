@@ -49,6 +49,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_arbiters_blocked", "gauge", &[]),
     ("greenroom_cache_bytes", "gauge", &[("cache", Says::One(&["context", "hub"]))]),
     ("greenroom_connections", "gauge", &[("door", DOORS)]),
+    ("greenroom_crash_histories", "gauge", &[]),
     ("greenroom_dead_letters", "counter", &[("kind", Says::One(&["turn", "delivery"]))]),
     (
         "greenroom_delivery_attempts",

@@ -171,16 +171,15 @@ impl Engine {
     /// The transcript files that were noted are on the device, or not.
     pub(crate) fn views_synced(&mut self, result: io::Result<()>) {
         let Stage::Syncing(written) = std::mem::take(&mut self.checkpoint.stage) else { return };
-        let synced = match result {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(%error, "transcripts cannot be synced; their lines stay in the journal");
-                false
-            }
-        };
+        if let Err(error) = result {
+            tracing::warn!(%error, "transcripts cannot be synced; their lines stay in the journal");
+            self.checkpoint.noted.clear();
+            self.state.distrust_views();
+            return self.begin_carry();
+        }
         for (key, note) in written {
             let last = note.mark.last_entry.as_ref().map_or(0, |entry| entry.len());
-            if synced && self.room(128 + key.as_str().len() + last) == Room::Ready {
+            if self.room(128 + key.as_str().len() + last) == Room::Ready {
                 let Written { session, commit, mark } = note;
                 self.note(Record::ViewSynced { key, session, commit, mark });
             } else {

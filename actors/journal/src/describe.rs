@@ -40,7 +40,7 @@ pub fn describe(record: &Record, content: bool) -> Described {
         Record::Quarantined(quarantine) => {
             let about =
                 json!({"until_ms": quarantine.until_ms, "times": quarantine.times, "reason": quarantine.reason});
-            described("quarantined", &quarantine.key, [], about)
+            described("quarantined", &quarantine.key, quarantine.turn, about)
         }
         Record::Released { key } => described("released", key, [], json!({})),
         Record::ViewSynced { key, session, commit, mark } => {
@@ -59,6 +59,7 @@ pub fn describe(record: &Record, content: bool) -> Described {
         }
         Record::Forgotten { key } => described("forgotten", key, [], json!({})),
         Record::Checkpoint { oldest, floors: _ } => nobody("checkpoint", None, json!({"oldest_segment": oldest})),
+        Record::Left(by) => nobody("left", None, json!({"by": by})),
         Record::Letter { .. }
         | Record::Sending(_)
         | Record::Sent(_)

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use domain::ids::SessionKey;
 use protocol::journal::{
-    CommitOutcome, Enqueue, Enqueued, JournalError, JournalStatus, LogPosition, OutRow, OutSink, QueuedSink, RecentIds,
-    Told,
+    CommitOutcome, Enqueue, Enqueued, JournalError, JournalStatus, LeftBy, LogPosition, OutRow, OutSink, QueuedSink,
+    RecentIds, Told,
 };
 use protocol::metrics::{ByState, Metrics, gauge};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
@@ -104,7 +104,7 @@ pub struct Engine {
     pub(crate) closing: Vec<Sender<()>>,
     /// How long the last write and sync took.
     pub(crate) wrote: Duration,
-    failed: Option<String>,
+    pub(crate) failed: Option<String>,
     fail: watch::Sender<Option<String>>,
     status: Arc<Mutex<JournalStatus>>,
 }
@@ -149,6 +149,10 @@ impl Engine {
         engine.around.metrics.journal_writable.set(1);
         if let Some(why) = recovered.no_space {
             engine.become_read_only(why);
+        }
+        if engine.state.died && engine.room(8) == Room::Ready {
+            // It is counted once, also when this process does not begin all of these turns again.
+            engine.note(Record::Left(LeftBy::Death));
         }
         engine.show();
         engine
@@ -297,6 +301,9 @@ impl Engine {
     }
 
     fn room_now(&mut self, bytes: usize) -> Room {
+        if self.failed.is_some() {
+            return Room::Failed;
+        }
         if !self.takes(bytes) {
             return Room::TooLarge;
         }
@@ -336,9 +343,15 @@ impl Engine {
         self.state.apply(LogPosition(self.log.here() + start as u64), bytes, record);
     }
 
-    /// Writes the batch if somebody waits for it, then answers everybody.
+    /// Writes the batch if somebody waits for it, then answers everybody. A journal that failed only refuses.
     pub(crate) fn flush(&mut self) {
-        if self.urgent && self.failed.is_none() {
+        if let Some(why) = &self.failed {
+            for reply in std::mem::take(&mut self.replies) {
+                reply.refuse(why);
+            }
+            return;
+        }
+        if self.urgent {
             self.urgent = false;
             if planted(Bug::AckBeforeSync) {
                 self.deliver();

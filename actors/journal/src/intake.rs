@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use domain::ids::{MessageId, SessionId, SessionKey};
 use protocol::journal::{
-    Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, Loaded, LogPosition, OutRow, Queued,
-    RecentId, Told, TurnEnd,
+    Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, LeftBy, Loaded, LogPosition, OutRow,
+    Queued, RecentId, Told, TurnEnd,
 };
 use supervision::pressure::Level;
 use tokio::sync::oneshot::Sender;
@@ -42,6 +42,10 @@ impl Engine {
     }
 
     fn decide(&mut self, message: Enqueue, told: Told) {
+        if let Some(why) = &self.failed {
+            // The state has what never became durable: nothing may be answered out of it.
+            return Self::refuse(Call::Enqueue(message, told), why);
+        }
         let id = id_hash(&message.source, &message.message_id);
         let gate = Gate {
             now_ms: self.around.ports.clock.wall_ms(),
@@ -164,6 +168,9 @@ impl Engine {
     }
 
     pub(crate) fn close(&mut self, reply: Sender<()>) {
+        if self.state.any_to_leave() && self.room(8) == Room::Ready {
+            self.append(Record::Left(LeftBy::Interrupted));
+        }
         self.urgent |= self.batch_records > 0;
         self.closing.push(reply);
         self.closed = true;

@@ -146,6 +146,9 @@ pub struct KeyState {
     pub lines: Vec<LinesAt>,
     /// Ids of turns that ended after the view, oldest first.
     pub ended: Vec<EndedId>,
+    /// A sync failed since its file was last written from the journal: nobody knows what of it reached the device, and no
+    /// later sync tells.
+    pub distrusted: bool,
     /// About the first open turn.
     pub marks: Option<Box<Marks>>,
     /// Quarantine: end in ms since 1970, times in a row, reason.
@@ -179,6 +182,7 @@ impl KeyState {
             ended: Vec::new(),
             marks: None,
             quarantine: None,
+            distrusted: false,
             written: None,
             recent: None,
             finding: false,
@@ -226,7 +230,14 @@ impl KeyState {
             None if self.loaded => LeftBy::Crash,
             None => return None,
         };
-        Some(CutTurn { started, left_by, tools_started: marks.map(|marks| marks.tools.clone()).unwrap_or_default() })
+        let blamed = marks.is_some_and(|marks| marks.left == Some(LeftBy::Crash));
+        let tools_started = marks.map(|marks| marks.tools.clone()).unwrap_or_default();
+        Some(CutTurn { started, left_by, blamed, tools_started })
+    }
+
+    /// Whether it has an open turn, or something is known of one whose message follows later in the log.
+    pub fn begun_or_marked(&self) -> bool {
+        !self.open.is_empty() || self.marks.is_some()
     }
 
     /// Whether nothing would be lost but numbers if it left memory.
@@ -259,8 +270,12 @@ impl KeyState {
         }
     }
 
-    /// Takes over what a snapshot kept.
-    pub fn replace(&mut self, from: KeyRecord) {
+    /// Takes over what a snapshot kept; the answer is how many bytes of lines it does not need any more.
+    pub fn replace(&mut self, from: KeyRecord) -> u64 {
+        let same = self.session == from.session;
+        let needed = |lines: &LinesAt| same && lines.commit > from.view_commit;
+        let freed = self.lines.iter().filter(|lines| !needed(lines)).map(|lines| u64::from(lines.bytes)).sum();
+        self.lines.retain(needed);
         self.session = from.session;
         self.epoch = from.epoch;
         self.next_seq = from.next_seq;
@@ -275,5 +290,6 @@ impl KeyState {
         } else {
             Some(Box::new(Marks { started: from.started, left: from.left, tools: from.tools }))
         };
+        freed
     }
 }

@@ -141,9 +141,16 @@ impl Local {
             };
             let Some(running) = engine.as_mut() else { return };
             loop {
-                let call = locked(&self.queue).pop_front();
-                let Some(call) = call else { break };
-                running.take(call);
+                let calls = std::mem::take(&mut *locked(&self.queue));
+                if calls.is_empty() {
+                    break;
+                }
+                for call in calls {
+                    running.take(call);
+                    if running.batch_is_full() {
+                        running.turn();
+                    }
+                }
                 running.turn();
                 while running.has_work() {
                     running.turn();

@@ -12,6 +12,9 @@ use crate::batch::RECORD_HEADER_BYTES;
 use crate::options::RECORD_BYTES_MAX;
 use crate::record::{Content, Record};
 
+/// How often a piece of a record is read before the record counts as unreadable.
+const READ_TRIES: u32 = 3;
+
 /// One record to be read.
 pub struct Source {
     /// The segment.
@@ -23,17 +26,29 @@ pub struct Source {
 impl Source {
     /// Reads the record.
     pub fn record(&self) -> Result<Record, JournalError> {
-        let unreadable = |error: io::Error| JournalError::Unreadable(error.to_string());
         let mut head = [0; RECORD_HEADER_BYTES];
-        exactly(self.file.as_ref(), &mut head, self.offset).map_err(unreadable)?;
+        self.fill(&mut head, self.offset)?;
         let [a, b, c, d, kind] = head;
         let length = u32::from_le_bytes([a, b, c, d]);
         if u64::from(length) > RECORD_BYTES_MAX * 2 {
             return Err(JournalError::Unreadable("its length is out of range".to_owned()));
         }
         let mut payload = vec![0; length as usize];
-        exactly(self.file.as_ref(), &mut payload, self.offset + RECORD_HEADER_BYTES as u64).map_err(unreadable)?;
+        self.fill(&mut payload, self.offset + RECORD_HEADER_BYTES as u64)?;
         Record::decode(kind, &payload).map_err(|bad| JournalError::Unreadable(bad.to_string()))
+    }
+
+    /// Reads so many bytes; a device that failed once may do better.
+    fn fill(&self, into: &mut [u8], offset: u64) -> Result<(), JournalError> {
+        let mut tries = 1;
+        while let Err(error) = exactly(self.file.as_ref(), into, offset) {
+            if tries == READ_TRIES {
+                return Err(JournalError::Unreadable(error.to_string()));
+            }
+            tries += 1;
+            tracing::warn!(%error, "a record cannot be read; it is tried again");
+        }
+        Ok(())
     }
 
     /// Reads an accepted message and checks its body.

@@ -148,4 +148,8 @@ pub enum TurnResult {
 pub trait TurnEvents: Send + Sync + 'static {
     /// Passes one event on.
     fn emit(&self, event: TurnEvent);
+
+    /// The turns of a session that somebody follows and whose `Finished` has not passed, each with its attempt. A session
+    /// that was loaded tells their end when that is durable: its earlier life may have crashed before it could.
+    fn unfinished(&self, key: &SessionKey) -> Vec<(TurnId, Attempt)>;
 }

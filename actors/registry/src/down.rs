@@ -3,6 +3,7 @@
 //! | end | what follows |
 //! |---|---|
 //! | crash, restarted in place | counted against the shard's budget; beyond it the shard pauses |
+//! | crash while the process stops | the next life checkpoints its turn and leaves |
 //! | gave up (crashes reached the intensity) | quarantine, reason `crashes`, or `load` when it never got loaded |
 //! | stopped as `panicked` (it could not load) | quarantine, reason `load` |
 //! | stopped, lease released | – |
@@ -14,7 +15,7 @@ use std::sync::PoisonError;
 
 use domain::ids::SessionKey;
 use protocol::journal::Quarantine;
-use protocol::session::State;
+use protocol::session::{Mail, State};
 use protocol::supervision::{ActorPath, Down, Event, EventName, ExitReason, Kind};
 use supervision::CrashCell;
 use supervision::lease::SlotView;
@@ -33,6 +34,10 @@ impl Registry {
                 self.count_crash(index, sector, key, crash);
                 if down.restarts {
                     sector.slots.restarts(key, incarnation);
+                    if self.is_stopping() {
+                        // Its next life does not know that it has to leave.
+                        let _ = sector.slots.tell_live(key, Mail::Interrupt);
+                    }
                 } else {
                     self.quarantine(index, sector, key, incarnation, crash);
                 }
@@ -101,7 +106,8 @@ impl Registry {
         };
         let reason = reason(&slot, crash);
         if let Some(journal) = self.journal() {
-            let entry = Quarantine { key: key.clone(), until_ms, times, reason: reason.into() };
+            let turn = crash.blamed();
+            let entry = Quarantine { key: key.clone(), until_ms, times, reason: reason.into(), turn };
             // Nobody waits for it: should it not get to the disk, the next process tries the session earlier.
             drop(journal.quarantine(entry));
         }

@@ -32,7 +32,7 @@ use protocol::supervision::{self as log, ActorPath, EventName, Kind};
 use protocol::tools::ToolFinished;
 use supervision::lease::Note;
 use supervision::ports::{Ports, offload};
-use supervision::{CrashCell, Lease, LoggedCrash};
+use supervision::{CrashCell, Lease};
 use tokio::sync::oneshot;
 
 use crate::gather;
@@ -79,7 +79,6 @@ struct Loading {
     early: Inbox,
     kept: Vec<Mail>,
     awaited: Vec<crate::drain::Asked>,
-    before: Before,
     since: Duration,
     /// The end of a turn of which it is not known whether it is durable.
     ending: Option<(Shown, Verdict)>,
@@ -91,18 +90,6 @@ impl Loading {
             self.kept.push(mail);
         }
     }
-}
-
-/// How the life before this one ended.
-#[derive(Default)]
-enum Before {
-    /// The journal knows.
-    #[default]
-    Unknown,
-    /// By this crash.
-    Crashed(LoggedCrash),
-    /// It loaded anew by itself: nothing is to blame.
-    Reloaded,
 }
 
 // === impl Session ===
@@ -341,17 +328,13 @@ impl Actor for Session {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        if !self.lease.is_held() {
-            return self.halt(ctx);
-        }
         self.begin_load(ctx);
     }
 }
 
 impl Supervised for Session {
     fn restarting(&mut self, _: &mut Self::Context) {
-        let before = self.crash.last_crash().map_or(Before::Unknown, Before::Crashed);
-        self.forget(before);
+        self.forget();
     }
 }
 

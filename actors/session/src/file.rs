@@ -217,9 +217,11 @@ fn settle(
         file.set_length(keep as u64)?;
         bytes.truncate(keep);
     }
-    if !added.is_empty() {
-        file.write_at(&added, keep as u64)?;
-        bytes.append(&mut added);
+    bytes.append(&mut added);
+    // Also what agrees is written: after a failed sync the system takes for clean what never reached the device.
+    let from = if repair.have > 0 { base.unwrap_or(0) } else { keep };
+    if let Some(ours) = bytes.get(from..).filter(|ours| !ours.is_empty()) {
+        file.write_at(ours, from as u64)?;
     }
     let noteworthy = found != Found::default();
     standing(file, bytes.len() as u64, noteworthy.then_some(found))

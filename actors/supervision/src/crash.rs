@@ -29,6 +29,7 @@ struct State {
     exit: Option<ExitReason>,
     linked: Option<CancellationToken>,
     last: Option<Box<LoggedCrash>>,
+    blamed: Option<TurnId>,
 }
 
 impl CrashCell {
@@ -36,9 +37,17 @@ impl CrashCell {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on a crash is this turn's.
+    /// From now on a crash is this turn's. To be called when what was to blame before is on its way to the journal.
     pub fn set_turn(&self, turn: TurnId, attempt: Attempt) {
-        self.state().turn = Some((turn, attempt));
+        let mut state = self.state();
+        state.turn = Some((turn, attempt));
+        state.blamed = None;
+    }
+
+    /// The turn whose crash still has to be counted: a crash during which no turn was worked on is nobody's, and does not
+    /// clear the turn that crashed before.
+    pub fn blamed(&self) -> Option<TurnId> {
+        self.state().blamed
     }
 
     /// The sender's id of the message that this turn answers, for the events of a crash.
@@ -122,6 +131,35 @@ impl CrashCell {
     }
 
     pub(crate) fn crashed(&self, crash: Crash, event: String) {
-        self.state().last = Some(Box::new(LoggedCrash { crash, event }));
+        let mut state = self.state();
+        state.blamed = crash.turn.map(|(turn, _)| turn).or(state.blamed);
+        state.last = Some(Box::new(LoggedCrash { crash, event }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::supervision::Panic;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_turn_is_to_blame_until_it_begins_again_whatever_crashes_in_between() {
+        let (cell, turn) = (CrashCell::default(), TurnId(Uuid::from_u128(1)));
+        let crash = |turn: Option<TurnId>| {
+            let panic = Panic { text: String::new(), at: String::new() };
+            let turn = turn.map(|turn| (turn, Attempt::FIRST));
+            cell.crashed(Crash { panic, backtrace: String::new(), turn }, "1".to_owned());
+        };
+        crash(None);
+        assert_eq!(cell.blamed(), None);
+        crash(Some(turn));
+        // While it loads, or waits for its place.
+        crash(None);
+        cell.clear_turn();
+        assert_eq!(cell.blamed(), Some(turn));
+        cell.set_turn(turn, Attempt(2));
+        assert_eq!(cell.blamed(), None);
     }
 }

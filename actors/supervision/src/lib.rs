@@ -17,6 +17,7 @@ pub mod log_read;
 pub mod memory;
 mod monitor;
 pub mod panic;
+mod past;
 pub mod placement;
 pub mod planted;
 pub mod ports;

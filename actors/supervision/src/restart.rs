@@ -83,6 +83,11 @@ impl CrashHistory {
         Verdict::Restart { backoff: backoff(policy, self.streak, random), in_window }
     }
 
+    /// Until when (monotonic) the crashes make a difference; `None` when there are none.
+    pub fn matters_until(&self, policy: &RestartPolicy) -> Option<Duration> {
+        self.last.map(|last| last.saturating_add(policy.window.max(policy.quiet)))
+    }
+
     /// The crashes so far have been dealt with otherwise; they no longer count.
     pub fn forgive(&mut self) {
         *self = Self::default();

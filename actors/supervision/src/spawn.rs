@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use actix::{Actor, Addr, Context, Supervised, WeakRecipient};
 use domain::ids::SessionKey;
-use protocol::metrics::Metrics;
+use protocol::metrics::{Metrics, gauge};
 use protocol::supervision::{ActorPath, Down, Kind, SupervisionLog, TreeNode};
 
 use crate::crash::CrashCell;
@@ -14,9 +14,10 @@ use crate::crash_file::CrashFiles;
 use crate::lease::Lease;
 use crate::monitor::Monitors;
 use crate::panic::Caught;
+use crate::past::Past;
 use crate::placement::Placement;
 use crate::ports::Ports;
-use crate::restart::RestartPolicy;
+use crate::restart::{CrashHistory, RestartPolicy};
 use crate::supervise::{Supervise, Watch};
 
 /// What every supervisor shares. Cheap to clone.
@@ -28,6 +29,7 @@ struct Inner {
     log: Arc<dyn SupervisionLog>,
     metrics: Metrics,
     monitors: Monitors,
+    past: Past,
     crash_files: OnceLock<CrashFiles>,
     stopping: AtomicBool,
 }
@@ -73,11 +75,13 @@ impl Kernel {
     pub fn new(ports: Ports, log: Arc<dyn SupervisionLog>, metrics: Metrics) -> Self {
         crate::panic::install();
         let monitors = Monitors::default();
+        let past = Past::new(&metrics);
         Self(Arc::new(Inner {
             ports,
             log,
             metrics,
             monitors,
+            past,
             crash_files: OnceLock::new(),
             stopping: AtomicBool::new(false),
         }))
@@ -167,6 +171,19 @@ impl Kernel {
     /// The counters.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// The crashes of whoever lived at `path` last, while they matter.
+    pub(crate) fn past_crashes(&self, path: &ActorPath) -> CrashHistory {
+        let (history, others) = self.0.past.take(path, self.0.ports.clock.mono());
+        self.0.metrics.kernel.crash_histories.set(gauge(others));
+        history
+    }
+
+    /// Keeps the crashes of the actor that leaves `path`, for the next one there.
+    pub(crate) fn keep_crashes_of(&self, path: &ActorPath, policy: &RestartPolicy, history: CrashHistory) {
+        let kept = self.0.past.keep(path, policy, history, self.0.ports.clock.mono());
+        self.0.metrics.kernel.crash_histories.set(gauge(kept));
     }
 
     pub(crate) fn monitors(&self) -> &Monitors {

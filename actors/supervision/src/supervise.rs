@@ -4,6 +4,7 @@
 //!            panic, below intensity: Down{restarts}             backoff over: restarting(), started()
 //!  running ─────────────────────────────────────────▶ waiting ───────────────────────────────────────▶ running
 //!     │  panic, intensity reached: Down{intensity}       (mailbox and addresses are kept)
+//!     │  panic after it gave its slot up, or
 //!     │  ctx.stop(): Down{normal | what the actor said}
 //!     └─▶ ended
 //! ```
@@ -41,7 +42,8 @@ pub(crate) struct Watch {
     kernel: Kernel,
     child: Child,
     vitals: Arc<Vitals>,
-    history: CrashHistory,
+    /// From the first crash on.
+    history: Option<CrashHistory>,
     incarnation: u64,
     ended: Option<(ExitReason, Option<Crash>)>,
     reported: bool,
@@ -50,7 +52,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub fn new(kernel: Kernel, child: Child) -> Self {
         let vitals = kernel.monitors().born(&child.path, child.kind, kernel.ports().clock.wall_ms());
-        Self { kernel, child, vitals, history: CrashHistory::default(), incarnation: 1, ended: None, reported: false }
+        Self { kernel, child, vitals, history: None, incarnation: 1, ended: None, reported: false }
     }
 
     fn event(&self, name: EventName) -> Event {
@@ -74,18 +76,28 @@ impl Watch {
     /// Decides about a panic: the backoff, or `None` to give up.
     fn crashed(&mut self, caught: Caught) -> Option<Duration> {
         self.child.crash.sever();
+        let history = self.history.get_or_insert_with(|| self.kernel.past_crashes(&self.child.path));
         if self.child.crash.take_forgiven() {
-            self.history.forgive();
+            history.forgive();
         }
         let (now, random) = (self.kernel.ports().clock.mono(), self.kernel.ports().ids.random());
-        let verdict = self.history.crashed(&self.child.policy, now, random);
+        let verdict = history.crashed(&self.child.policy, now, random);
         let (turn, message) = self.child.crash.take_turn();
         let crash = Crash { panic: caught.panic(), backtrace: caught.hash(), turn };
         self.kernel.keep_crash(Arc::new(caught));
+        // Somebody else may live in its place by now.
+        let left = self.child.lease.as_ref().is_some_and(|lease| !lease.is_held());
         let mut event = self.crash_event(&crash, verdict);
+        if left {
+            (event.event, event.backoff_ms, event.verdict) = (EventName::GaveUp, None, Some("left".to_owned()));
+        }
         event.message_id = message;
         let id = self.record(event);
         self.child.crash.crashed(crash.clone(), id);
+        if left {
+            self.ended = Some((self.child.crash.exit().unwrap_or(ExitReason::Normal), Some(crash)));
+            return None;
+        }
         match verdict {
             Verdict::Restart { backoff, .. } => {
                 let labels = ByKindReason { kind: self.child.kind.word(), reason: ExitReason::Panicked.word() };
@@ -101,6 +113,16 @@ impl Watch {
                 self.ended = Some((ExitReason::IntensityExceeded, Some(crash)));
                 None
             }
+        }
+    }
+
+    /// Leaves its crashes to whoever comes back to its path. One that gave up is held back by its owner, and begins anew
+    /// when it is let go.
+    fn keep_history(&mut self) {
+        let given_up = self.ended.as_ref().is_some_and(|(reason, _)| *reason == ExitReason::IntensityExceeded);
+        let forgiven = self.child.crash.take_forgiven();
+        if let Some(history) = self.history.take().filter(|_| !given_up && !forgiven) {
+            self.kernel.keep_crashes_of(&self.child.path, &self.child.policy, history);
         }
     }
 
@@ -148,6 +170,7 @@ impl Watch {
             return;
         }
         self.child.crash.sever();
+        self.keep_history();
         let (reason, crash) = self.ended.take().unwrap_or_else(|| {
             // Dropped while it ran: its runtime ended, in order or not.
             let dropped = if self.kernel.is_stopping() { ExitReason::Shutdown } else { ExitReason::Killed };

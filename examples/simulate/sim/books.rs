@@ -1,115 +1,43 @@
 //! What a run has seen so far, and what must be true of it after every event.
+//!
+//! | always true | checked |
+//! |---|---|
+//! | 1. accepted = done + dead + cancelled + open | after every event: [`Books::check_totals`] |
+//! | 2. turns of a session begin in the order of their acceptance | at every start and answer: [`Books::check_order`] |
+//! | 3. at most one incarnation lives per session | at every birth, load, crash and end: `of_session` |
+//! | 4. each incarnation ends once, with a reason | at every crash and end: `event`, `of_session`, [`Books::check_all_ended`] |
+//! | 5. nobody is answered twice | at every event of a turn: [`Books::shown`]; of a chat: `receipts`; at the end: `settle` |
+//! | 6. who is given up is told so, once | the same; only after its crashes and deaths: [`Books::shown`] |
+//! | 7. restarts within any window stay within the budget, over all lives of a session | at every crash: `crashed` |
+//! | 8. once nothing goes wrong any more, everything is answered and sent within a bound | at the end: `settle` |
+//! | 9. an idle session costs nothing | at the end: `settle`: no session, watcher, running turn or waiting byte is left |
+//! | 10. what is recovered is what the log says | at each start: `replay` |
+//!
+//! Beyond these: a message is accepted once, a repeat is told from a misuse ([`Books::answered`]), a tool has its effect
+//! once ([`Books::effect`]) and for the present incarnation only, every call in a request has one result (`doubles`),
+//! and nothing is reported as lost.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::counts::Counts;
+use super::plan::Plan;
+use super::receipts::Receipts;
 use domain::ids::{Attempt, SessionKey, TurnId};
 use protocol::journal::{DuplicateState, Enqueued, JournalStatus};
 use protocol::supervision::{Event, EventName, Kind};
 use protocol::turn::{TurnEvent, TurnProgress, TurnResult};
-use serde::Serialize;
-
-use super::plan::Plan;
 
 /// Crashes that a turn is given, as configured.
 pub const POISON_ATTEMPTS: u32 = 3;
 /// Restarts of one session within [`WINDOW_MS`], as configured.
 pub const INTENSITY: usize = 5;
+/// How the notice begins that a message could not be read back.
+const UNREADABLE: &str = "This message could not be read back";
+/// How often a message is read before it is given up.
+const READ_TRIES: u32 = 3;
 /// See [`INTENSITY`].
 pub const WINDOW_MS: u64 = 60_000;
-
-/// What was counted over a run.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Counts {
-    /// Events, each followed by the checks.
-    pub events: u64,
-    /// Messages that were acknowledged.
-    pub messages: u64,
-    /// Times that a message was sent.
-    pub sends: u64,
-    /// Sends that were found to be repeats.
-    pub duplicates: u64,
-    /// Sends that were found to misuse an id.
-    pub conflicts: u64,
-    /// Sends that were refused for now.
-    pub refusals: u64,
-    /// Turns that were answered.
-    pub answered: u64,
-    /// Turns whose model failed.
-    pub failed: u64,
-    /// Turns that were cancelled.
-    pub cancelled: u64,
-    /// Turns that were given up.
-    pub dead: u64,
-    /// Turns that were begun again.
-    pub recovered: u64,
-    /// Effects of tools.
-    pub effects: u64,
-    /// Crashes of actors.
-    pub crashes: u64,
-    /// Sessions that were held back.
-    pub quarantines: u64,
-    /// Sessions that left memory for being idle.
-    pub passivations: u64,
-    /// Processes.
-    pub processes: u64,
-    /// Processes that were killed.
-    pub kills: u64,
-    /// Processes that ended with the power.
-    pub power_cuts: u64,
-    /// Processes that gave up as their disk failed.
-    pub disk_failures: u64,
-    /// Processes that were stopped in order.
-    pub orderly_stops: u64,
-}
-
-impl Counts {
-    /// Adds those of another run.
-    pub fn add(&mut self, other: &Self) {
-        let Self {
-            events,
-            messages,
-            sends,
-            duplicates,
-            conflicts,
-            refusals,
-            answered,
-            failed,
-            cancelled,
-            dead,
-            recovered,
-            effects,
-            crashes,
-            quarantines,
-            passivations,
-            processes,
-            kills,
-            power_cuts,
-            disk_failures,
-            orderly_stops,
-        } = other;
-        self.events += events;
-        self.messages += messages;
-        self.sends += sends;
-        self.duplicates += duplicates;
-        self.conflicts += conflicts;
-        self.refusals += refusals;
-        self.answered += answered;
-        self.failed += failed;
-        self.cancelled += cancelled;
-        self.dead += dead;
-        self.recovered += recovered;
-        self.effects += effects;
-        self.crashes += crashes;
-        self.quarantines += quarantines;
-        self.passivations += passivations;
-        self.processes += processes;
-        self.kills += kills;
-        self.power_cuts += power_cuts;
-        self.disk_failures += disk_failures;
-        self.orderly_stops += orderly_stops;
-    }
-}
 
 /// What is known of a message.
 #[derive(Debug, Default, Clone)]
@@ -131,8 +59,14 @@ pub struct Turn {
     pub seq: Option<u64>,
     /// The end that was shown.
     pub end: Option<TurnResult>,
+    /// Whether its answer is pushed to a chat.
+    pub pushed: bool,
+    /// What its user was told in the end, as the session says.
+    pub text: Option<String>,
     /// Somebody asked for its end.
     pub unwanted: bool,
+    /// It was given up as the log could not be read: its text, and so its id, stands nowhere.
+    pub unreadable: bool,
     crashes: u32,
     recorded: u32,
     unrecorded: bool,
@@ -161,6 +95,16 @@ pub struct Books {
     pub said: Vec<Said>,
     /// By turn.
     pub turns: BTreeMap<TurnId, Turn>,
+    /// What went out to chats.
+    pub receipts: Receipts,
+    /// Whether the journal can write: without that, an orderly stop cannot be written down.
+    pub writable: bool,
+    /// Whether the last orderly stop went on without all sessions having ended.
+    pub stopped_late: bool,
+    /// Whether the wall clock was set so far that a message may have become too old to be pushed.
+    pub aged: bool,
+    /// How often the disk was told to fail at a read.
+    pub read_faults: u32,
     beings: BTreeMap<SessionKey, Being>,
     effects: BTreeMap<String, u32>,
 }
@@ -175,6 +119,11 @@ impl Books {
             trace: trace.then(Vec::new),
             said: vec![Said::default(); plan.messages.len()],
             turns: BTreeMap::new(),
+            receipts: Receipts::default(),
+            writable: true,
+            stopped_late: false,
+            aged: false,
+            read_faults: 0,
             beings: BTreeMap::new(),
             effects: BTreeMap::new(),
         }
@@ -215,8 +164,10 @@ impl Books {
 
     // --- messages ---
 
-    /// A message is sent under a turn id of the door's.
-    pub fn sent(&mut self, message: usize, other: bool, turn: TurnId) {
+    /// A message is sent under a turn id of the door's. The answer is whether its end was shown before.
+    pub fn sent(&mut self, message: usize, other: bool, turn: TurnId, pushed: bool) -> bool {
+        let ended =
+            self.said[message].turn.and_then(|turn| self.turns.get(&turn)).is_some_and(|turn| turn.end.is_some());
         self.counts.sends += 1;
         self.said[message].sent = true;
         let turn_of = Turn {
@@ -224,26 +175,31 @@ impl Books {
             other,
             seq: None,
             end: None,
+            pushed,
+            text: None,
             unwanted: false,
+            unreadable: false,
             crashes: 0,
             recorded: 0,
             unrecorded: false,
             deaths: 0,
         };
         self.turns.insert(turn, turn_of);
+        ended
     }
 
-    /// A door was answered.
-    pub fn answered(&mut self, message: usize, other: bool, answer: &Enqueued) {
+    /// A door was answered; `ended` is what [`sent`](Self::sent) said.
+    pub fn answered(&mut self, message: usize, other: bool, ended: bool, answer: &Enqueued) {
         let known = self.said[message].turn;
         match answer {
             Enqueued::Accepted { turn, seq, .. } => {
-                self.counts.messages += 1;
-                self.check(known.is_none(), || format!("message m{message} was accepted twice"));
+                // A repeat may have been answered before: answers travel apart from each other.
+                self.counts.accepted += u64::from(known.is_none());
+                let before = self.turns.get_mut(turn).and_then(|turn| turn.seq.replace(seq.0));
+                let gone = |known| self.turns.get(&known).is_some_and(|turn| turn.unreadable);
+                let first = known.is_none_or(|known| known == *turn || gone(known)) && before.is_none();
+                self.check(first, || format!("message m{message} was accepted twice"));
                 self.said[message].turn = Some(*turn);
-                if let Some(turn) = self.turns.get_mut(turn) {
-                    turn.seq = Some(seq.0);
-                }
             }
             Enqueued::Duplicate { turn, state } => {
                 self.counts.duplicates += 1;
@@ -253,10 +209,10 @@ impl Books {
                 self.check(known.is_none_or(|known| known == *turn), || {
                     format!("m{message} is said to be a repeat of a turn that it does not have")
                 });
-                let open_again = *state == DuplicateState::Open && first.is_some_and(|first| first.end.is_some());
+                let open_again = *state == DuplicateState::Open && ended;
                 self.check(!open_again, || format!("m{message} was shown as finished and is open again"));
                 if known.is_none() {
-                    self.counts.messages += 1;
+                    self.counts.accepted += 1;
                 }
                 self.said[message].turn = Some(*turn);
             }
@@ -267,7 +223,7 @@ impl Books {
                 self.check(differs, || format!("m{message} is said to have another text than it has"));
                 if known.is_none() {
                     // What was accepted without an answer is as good as acknowledged.
-                    self.counts.messages += 1;
+                    self.counts.accepted += 1;
                     self.said[message].turn = Some(*turn);
                 }
             }
@@ -307,12 +263,18 @@ impl Books {
                 turn.end = Some(finished.result);
                 let (crashes, deaths) = (turn.crashes, turn.deaths);
                 match finished.result {
-                    TurnResult::Done => self.counts.answered += 1,
-                    TurnResult::Failed => self.counts.failed += 1,
+                    TurnResult::Done => self.counts.done += 1,
+                    TurnResult::Failed => self.counts.errors += 1,
                     TurnResult::Cancelled => self.counts.cancelled += 1,
                     TurnResult::DeadLettered => {
                         self.counts.dead += 1;
-                        let blamed = crashes + deaths.saturating_sub(2) >= POISON_ATTEMPTS;
+                        let blamed = if finished.text.starts_with(UNREADABLE) {
+                            // Nothing but a disk that could not read it each time makes a message unreadable.
+                            turn.unreadable = true;
+                            self.read_faults >= READ_TRIES
+                        } else {
+                            crashes + deaths.saturating_sub(2) >= POISON_ATTEMPTS
+                        };
                         self.check(blamed, || format!("{name} was given up after {crashes} crashes, {deaths} deaths"));
                     }
                 }
@@ -367,7 +329,13 @@ impl Books {
     pub fn event(&mut self, event: &Event, now_ms: u64) {
         match event.event {
             EventName::Restarted | EventName::GaveUp => self.crashed(event, now_ms),
+            EventName::JournalReadOnly => self.writable = false,
+            EventName::JournalWritable => self.writable = true,
+            EventName::DeliveryRepeated | EventName::Undeliverable => self.told(event),
             EventName::Quarantined => self.counts.quarantines += 1,
+            EventName::GatewayStopped => {
+                self.stopped_late = event.reason.as_deref().is_some_and(|reason| reason.ends_with("did not end"));
+            }
             EventName::Passivated => self.counts.passivations += 1,
             EventName::Exited => {
                 let told = event.reason.is_some();
@@ -414,9 +382,12 @@ impl Books {
             turn.crashes += 1;
             turn.unrecorded = true;
         }
+        if event.kind == Kind::Outbox {
+            self.receipts.next_life();
+        }
         let Some(key) = event.session.as_ref().filter(|_| event.kind == Kind::Session) else { return };
         let being = self.beings.entry(key.clone()).or_default();
-        if event.event == EventName::GaveUp {
+        if event.event == EventName::GaveUp && event.verdict.as_deref() != Some("left") {
             being.crashes.clear();
             return;
         }
@@ -426,8 +397,15 @@ impl Books {
         self.check(crashes <= INTENSITY, || format!("{key} was restarted {crashes} times within {WINDOW_MS} ms"));
     }
 
+    /// Another process begins.
+    pub fn process_begins(&mut self) {
+        self.counts.processes += 1;
+        self.writable = true;
+    }
+
     /// The process ended; `died` if it was not stopped in order.
     pub fn process_ended(&mut self, died: bool) {
+        self.receipts.next_life();
         for being in self.beings.values_mut() {
             being.live = 0;
             being.epoch = None;
@@ -451,7 +429,12 @@ impl Books {
         });
     }
 
-    /// Whether somebody still lives after an orderly stop.
+    /// Whether sessions live.
+    pub fn any_lives(&self) -> bool {
+        self.beings.values().any(|being| being.live > 0)
+    }
+
+    /// Nobody may live any more after an orderly stop.
     pub fn check_all_ended(&mut self) {
         let living: Vec<_> =
             self.beings.iter().filter(|(_, being)| being.live > 0).map(|(key, _)| key.clone()).collect();

@@ -20,6 +20,10 @@ pub enum Stream {
     Ids(u32),
     /// What survives the end of one process.
     Death(u32),
+    /// Which messages are pushed, and how their channel is.
+    Pushed,
+    /// What the push channel does.
+    Pushes(u32),
 }
 
 impl Stream {
@@ -32,6 +36,8 @@ impl Stream {
             Self::Pool(process) => (5, process),
             Self::Ids(process) => (6, process),
             Self::Death(process) => (7, process),
+            Self::Pushed => (8, 0),
+            Self::Pushes(process) => (9, process),
         };
         (u64::from(process) << 8) | kind
     }

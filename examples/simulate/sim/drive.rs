@@ -12,9 +12,9 @@ use greenroom::app::{App, Options, World as Outside};
 use greenroom::config::{LoadRequest, Loaded, load};
 use protocol::journal::{Enqueue, Enqueued};
 use protocol::session::Mail;
-use protocol::turn::Route;
+use protocol::turn::{PushRoute, Route};
 use supervision::LocalPlacement;
-use supervision::memory::PowerCutDisk;
+use supervision::memory::{Fault, PowerCutDisk};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -23,12 +23,17 @@ use super::doubles::{SimModel, SimTool};
 use super::outside::{Quiet, Screen, SimLog, ports};
 use super::plan::{Act, How};
 use super::process::{Process, World, locked};
+use super::pusher::{NAME, SimChannel};
 use super::{replay, settle};
 
 /// Where the simulated files lie; nothing of it exists.
 pub const HOME: &str = "/simulated";
 /// How often a client tries when it is refused.
 const TRIES: u32 = 3;
+/// How long sessions may take to find out that the journal was closed under them: the pool may be slow.
+const LATE_MS: u32 = 60_000;
+/// After so many seconds a message that cannot be pushed is given up.
+const OLD_S: i64 = 24 * 60 * 60;
 /// How long nobody needs a process.
 const DOWNTIME_US: u64 = 3_000_000;
 
@@ -73,7 +78,7 @@ pub fn config(world: &World) -> anyhow::Result<Loaded> {
 pub async fn process(world: Arc<World>, number: u32, disk: Arc<PowerCutDisk>) -> End {
     let before = disk.copy();
     let process = Process::new(world.clone(), number, disk);
-    world.books().counts.processes += 1;
+    world.books().process_begins();
     let end = match start(&process).await {
         Ok(app) => {
             let app = Arc::new(app);
@@ -96,7 +101,7 @@ pub async fn process(world: Arc<World>, number: u32, disk: Arc<PowerCutDisk>) ->
             End::Over
         }
     };
-    let orderly = process.left().is_none();
+    let orderly = process.left().is_none() && world.books().writable;
     world.books().process_ended(!orderly);
     world.wall_us.store(process.wall_us() + DOWNTIME_US, Ordering::SeqCst);
     match (end, process.left()) {
@@ -114,6 +119,7 @@ async fn start(process: &Arc<Process>) -> anyhow::Result<App> {
     };
     let tool = |idempotent| Arc::new(SimTool { process: process.clone(), idempotent });
     let options = Options::embedded(config(&process.world)?).with_tool(tool(false)).with_tool(tool(true));
+    let options = options.with_channel(Arc::new(SimChannel(process.clone())));
     App::start(options.in_world(outside)).await
 }
 
@@ -183,10 +189,17 @@ impl Running {
             }
             () = app.stop() => {}
         }
-        // Actors that were told to stop end when they are polled.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        if !process.is_alive() {
-            return None;
+        // Actors that were told to stop end when they are polled. Those that a stop without an answer from the disk has
+        // left behind find the journal closed; the real process ends their threads.
+        let late = process.world.books().stopped_late;
+        for _ in 0..if late { LATE_MS } else { 1 } {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if !process.is_alive() {
+                return None;
+            }
+            if !process.world.books().any_lives() {
+                break;
+            }
         }
         process.note(|books| {
             books.check_all_ended();
@@ -212,20 +225,31 @@ impl Running {
                 Act::Send(message) => self.send(message, false),
                 Act::Conflict(message) => self.send(message, true),
                 Act::SendToLeaver(message) => {
-                    // One that is not live need not leave.
                     let key = self.key(world.plan.messages[message].key);
-                    let _ = self.app.sessions().tell_live(key, Mail::Passivate);
+                    if message.is_multiple_of(2) {
+                        // One that is not live need not leave.
+                        let _ = self.app.sessions().tell_live(key, Mail::Passivate);
+                    } else {
+                        // Between its decision and its leave, the message comes.
+                        self.process.leave_at_sync(key);
+                    }
                     self.send(message, false);
                 }
                 Act::Stop { key, all } => self.stop_session(key, all),
                 Act::Cancel(message) => self.cancel(message),
                 Act::Status(key) => self.status(key),
                 Act::Release(key) => drop(self.app.sessions().release(self.key(key))),
-                Act::JumpWall(seconds) => self.process.jump_wall(seconds),
+                Act::JumpWall(seconds) => {
+                    world.books().aged |= seconds >= OLD_S;
+                    self.process.jump_wall(seconds);
+                }
                 Act::Panic { kind, after } => self.process.set_fuse(kind, after),
                 Act::Die(how) => self.process.die(how),
                 Act::DieAtChange(how, n) => self.process.die_at_change(how, n),
-                Act::Fault(fault) => self.process.disk.fail_next(fault),
+                Act::Fault(fault) => {
+                    world.books().read_faults += u32::from(fault == Fault::ReadEio);
+                    self.process.disk.fail_next(fault);
+                }
                 Act::Full(full) => self.process.disk.set_full(full),
                 Act::Wait => {}
             }
@@ -240,7 +264,7 @@ impl Running {
 
     /// A client sends a message, and tries again when it is refused.
     pub fn send(&self, message: usize, other: bool) {
-        let client = Client { process: self.process.clone(), message, other };
+        let mut client = Client { process: self.process.clone(), message, other, ended: false };
         let (app, watches) = (Arc::downgrade(&self.app), Arc::downgrade(&self.watches));
         let first = client.submit(&self.app, &self.watches);
         tokio::task::spawn_local(client.follow(first, app, watches));
@@ -288,34 +312,37 @@ struct Client {
     process: Arc<Process>,
     message: usize,
     other: bool,
+    /// Whether the message's end was shown before it was sent this time.
+    ended: bool,
 }
 
 type Watches = Mutex<Vec<Watch>>;
 
 impl Client {
     /// Submits the message under a fresh turn id, as a door does.
-    fn submit(&self, app: &App, watches: &Watches) -> oneshot::Receiver<Enqueued> {
+    fn submit(&mut self, app: &App, watches: &Watches) -> oneshot::Receiver<Enqueued> {
         let plan = &self.process.world.plan;
         let message = &plan.messages[self.message];
         let turn = TurnId(Uuid::from_u64_pair(self.process.clients.bits(), self.process.clients.bits()));
         let key = &plan.keys[message.key];
         let text = if self.other { &message.other } else { &message.text };
         let body = TurnBody::text(text.as_str()).encode();
-        self.process.world.books().sent(self.message, self.other, turn);
+        self.ended = self.process.world.books().sent(self.message, self.other, turn, message.pushed);
+        let route = if message.pushed { Route::Push(chat(message.key)) } else { Route::Live };
         locked(watches).push(app.hub().watch_turn(key, turn, Keep::Yes, Arc::new(Quiet)));
         app.journal().enqueue(Enqueue {
             key: key.clone(),
             turn,
             source: Source::new("sim").expect("a short printable word"),
             message_id: message.id.clone(),
-            route: Route::Live,
+            route,
             body_hash: body_hash(&body),
             body: body.into(),
             retry_of: None,
         })
     }
 
-    async fn follow(self, first: oneshot::Receiver<Enqueued>, app: Weak<App>, watches: Weak<Watches>) {
+    async fn follow(mut self, first: oneshot::Receiver<Enqueued>, app: Weak<App>, watches: Weak<Watches>) {
         let mut answer = first;
         for _ in 0..TRIES {
             // Without an answer it is not known whether the message was accepted.
@@ -329,7 +356,7 @@ impl Client {
                 | Enqueued::Draining => u64::MAX,
             };
             self.process.note(|books| {
-                books.answered(self.message, self.other, &enqueued);
+                books.answered(self.message, self.other, self.ended, &enqueued);
                 books.check_order(&self.process.world.plan.keys[self.process.world.plan.messages[self.message].key]);
                 format!("m{} other={} is answered: {}", self.message, self.other, tell(&enqueued))
             });
@@ -341,6 +368,11 @@ impl Client {
             answer = self.submit(&app, &watches);
         }
     }
+}
+
+/// Where answers of a session are pushed to. Two sessions may share a chat.
+fn chat(key: usize) -> PushRoute {
+    PushRoute { channel: NAME.into(), account: "a".into(), chat: format!("c{}", key % 2).into(), thread: None }
 }
 
 fn tell(answer: &Enqueued) -> String {

@@ -12,12 +12,16 @@
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "of many events, the invariants speak of a few")]
 pub mod books;
+mod counts;
 mod dice;
 mod doubles;
 mod drive;
 mod outside;
 mod plan;
 mod process;
+mod pusher;
+#[expect(clippy::wildcard_enum_match_arm, reason = "of many events, two are about messages on their way out")]
+mod receipts;
 mod replay;
 mod settle;
 
@@ -26,7 +30,7 @@ use std::sync::Arc;
 use supervision::memory::PowerCutDisk;
 use supervision::planted::{Bug, plant};
 
-pub use books::Counts;
+pub use counts::Counts;
 use drive::End;
 use process::World;
 

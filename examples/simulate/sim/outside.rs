@@ -178,7 +178,9 @@ impl DiskFile for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        change(&self.0, || self.1.sync_data())
+        change(&self.0, || self.1.sync_data())?;
+        self.0.synced();
+        Ok(())
     }
 }
 

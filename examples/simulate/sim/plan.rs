@@ -25,6 +25,8 @@ pub struct Plan {
     pub inbox_max: usize,
     /// How many model calls may run at once.
     pub running_max: usize,
+    /// The longest message of the push channel, in characters.
+    pub push_chars: usize,
 }
 
 /// One message of a user.
@@ -40,6 +42,8 @@ pub struct Message {
     pub other: String,
     /// What it does to whoever works on it.
     pub manner: Manner,
+    /// Whether its answer is pushed to a chat.
+    pub pushed: bool,
 }
 
 /// What a message does to whoever works on it.
@@ -125,6 +129,8 @@ pub struct Rates {
     pub tools: u64,
     /// Events that are shown, at which whoever shows them panics.
     pub screen: u64,
+    /// Messages that are pushed.
+    pub pushes: u64,
     /// Work for the pool that is done at once.
     pub at_once: u64,
     /// Longest delay of the rest, in milliseconds.
@@ -141,16 +147,29 @@ impl Plan {
         let count = usize::try_from(dice.between(4, 28)).unwrap_or(4);
         let poison = dice.one_of(&[0, 0, 0, 60, 150]);
         let killers = dice.one_of(&[0, 0, 0, 0, 40]);
-        let messages: Vec<_> = (0..count).map(|n| message(&dice, n, keys.len(), poison, killers)).collect();
+        let pushed = Dice::new(seed, Stream::Pushed);
+        let mut messages: Vec<_> = (0..count).map(|n| message(&dice, n, keys.len(), poison, killers)).collect();
         let rates = Rates {
             model: dice.one_of(&[0, 0, 50, 200, 500]),
             tools: dice.one_of(&[0, 0, 100, 400]),
+            pushes: pushed.one_of(&[0, 100, 500]),
             screen: dice.one_of(&[0, 0, 0, 10, 40]),
             at_once: dice.one_of(&[0, 300, 1000]),
             delay_ms: dice.one_of(&[0, 1, 5, 50, 500]),
             slow: dice.one_of(&[0, 0, 5, 20]),
         };
-        let steps = steps(&dice, &messages, keys.len());
+        let mut steps = steps(&dice, &messages, keys.len());
+        let often = pushed.one_of(&[0, 0, 300, 1000]);
+        for message in &mut messages {
+            message.pushed = pushed.often(often);
+        }
+        for step in &mut steps {
+            if let Act::Panic { kind, .. } = &mut step.act
+                && pushed.often(often / 5)
+            {
+                *kind = Kind::Outbox;
+            }
+        }
         Self {
             keys,
             messages,
@@ -160,6 +179,7 @@ impl Plan {
             journal_bytes: dice.one_of(&[1 << 30, 1 << 30, 1 << 30, 512 * 1024]),
             inbox_max: usize::try_from(dice.one_of(&[2, 5, 64])).unwrap_or(64),
             running_max: usize::try_from(dice.one_of(&[1, 2, 100])).unwrap_or(100),
+            push_chars: usize::try_from(pushed.one_of(&[60, 300, 4_000])).unwrap_or(300),
         }
     }
 }
@@ -183,7 +203,7 @@ fn message(dice: &Dice, n: usize, keys: usize, poison: u64, killers: u64) -> Mes
     };
     // An id is never empty and always printable.
     let id = MessageId::new(&format!("id-{n}")).expect("a short printable id");
-    Message { key: dice.index(keys), id, other: format!("not {text}"), text, manner }
+    Message { key: dice.index(keys), id, other: format!("not {text}"), text, manner, pushed: false }
 }
 
 /// Which faults a run has; each run has only some of them, so that what is rare alone is not hidden by the others.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use domain::ids::SessionKey;
 use greenroom::app::App;
+use protocol::session::Mail;
 use protocol::supervision::Kind;
 use supervision::memory::PowerCutDisk;
 use supervision::planted::acting;
@@ -48,7 +50,11 @@ pub struct Process {
     pub pool: Dice,
     /// What the clients do.
     pub clients: Dice,
+    /// What the push channel does.
+    pub pushes: Dice,
     death: Dice,
+    /// Who is asked to leave memory at the next sync.
+    leaver: Mutex<Option<SessionKey>>,
     alive: AtomicBool,
     calm: AtomicBool,
     jumped_us: AtomicI64,
@@ -94,6 +100,8 @@ impl Process {
             tools: dice(Stream::Tools),
             pool: dice(Stream::Pool),
             clients: dice(Stream::Client),
+            pushes: dice(Stream::Pushes),
+            leaver: Mutex::new(None),
             death: dice(Stream::Death),
             alive: AtomicBool::new(true),
             calm: AtomicBool::new(false),
@@ -202,6 +210,19 @@ impl Process {
     }
 
     // --- faults ---
+
+    /// A session is asked to leave memory when something was made durable next: before whoever waits for that hears of it.
+    pub fn leave_at_sync(&self, key: &SessionKey) {
+        *locked(&self.leaver) = Some(key.clone());
+    }
+
+    /// Something was made durable.
+    pub fn synced(&self) {
+        let Some(key) = locked(&self.leaver).take() else { return };
+        let Some(app) = locked(&self.app).upgrade() else { return };
+        // One that is not live need not leave.
+        let _ = app.sessions().tell_live(&key, Mail::Passivate);
+    }
 
     /// An actor of this kind panics at its `after`th call to the outside from now on.
     pub fn set_fuse(&self, kind: Kind, after: u64) {

@@ -1,9 +1,12 @@
 //! The end of a run: faults stop, clients come back with everything that they said, and all accounts must close.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use domain::ids::{SessionKey, TurnId};
+use channel::outbox::PushChannel;
+use domain::ids::{DeliveryId, LetterId, SessionKey, TurnId};
+use domain::prompt::CANCELLED_NOTICE;
+use domain::text::{TextLimit, split};
 use domain::transcript::{EntryKind, TurnClose, read_lines};
 use protocol::journal::LetterKind;
 use protocol::session::TurnRecord;
@@ -13,11 +16,15 @@ use supervision::ports::Disk;
 use super::books::Books;
 use super::drive::{Running, transcript};
 use super::process::locked;
+use super::pusher::SimChannel;
+use super::receipts::Account;
 
 /// Within this time after the last fault everything is answered, in seconds: quarantines, stalls and backoffs included.
 const DRAIN_S: u64 = 3_600;
 /// How often a client repeats a message that is refused.
 const REPEATS_MAX: u32 = 60;
+/// No quarantine lasts longer, in seconds: the longest one that is configured, and a moment.
+const QUARANTINE_S: u64 = 300;
 /// Within this time everything idle leaves memory, in seconds.
 const LEAVE_S: u64 = 120;
 
@@ -69,14 +76,16 @@ async fn drain(running: &Running, when: &str) {
         }
         // A journal without a thread looks for space when it is called.
         drop(running.app.journal().unfinished());
-        if running.app.journal().status().open == 0 {
+        let status = running.app.journal().status();
+        if (status.open, status.outbox) == (0, 0) {
             return;
         }
     }
+    let outbox = running.app.journal().status().outbox;
     let unfinished = running.app.journal().unfinished().await.unwrap_or_default();
     let left: Vec<String> = unfinished.iter().map(|one| format!("{} ({})", one.key, one.turns)).collect();
     running.process.note(|books| {
-        books.wrong(format!("turns stay open {when}: {left:?}"));
+        books.wrong(format!("turns stay open {when}: {left:?}, and {outbox} messages unsent"));
         "turns stay open".to_owned()
     });
 }
@@ -88,14 +97,28 @@ async fn ask_for_turns(running: &Running) {
     };
     for (message, turn) in acknowledged {
         let plan = &running.process.world.plan;
-        let record = running.app.turn(&plan.keys[plan.messages[message].key], turn).await;
+        let key = &plan.keys[plan.messages[message].key];
+        let mut record = running.app.turn(key, turn).await;
+        for _ in 0..QUARANTINE_S {
+            // A session that is held back answers when that is over, one that has just ended a turn a moment later.
+            let settled = record.as_ref().is_ok_and(|record| !matches!(record, Some(TurnRecord::Open)));
+            if settled || !running.process.is_alive() {
+                break;
+            }
+            second().await;
+            record = running.app.turn(key, turn).await;
+        }
         if !running.process.is_alive() {
             return;
         }
         running.process.note(|books| {
             let silent = books.turns.get(&turn).is_some_and(|turn| turn.unwanted);
             match record {
-                Ok(Some(TurnRecord::Ended { .. })) => {}
+                Ok(Some(TurnRecord::Ended { text, .. })) => {
+                    if let Some(turn) = books.turns.get_mut(&turn) {
+                        turn.text = Some(text);
+                    }
+                }
                 Ok(None) if silent => {}
                 other => books.wrong(format!("m{message} was acknowledged; its session says {other:?}")),
             }
@@ -131,6 +154,7 @@ async fn leave(running: &Running) {
 
 /// Checks transcripts and dead letters against what was acknowledged.
 async fn close(running: &Running) {
+    let limit = SimChannel(running.process.clone()).limit();
     let letters = running.app.dead_letters().await.unwrap_or_default();
     let files: Vec<(SessionKey, Option<Vec<u8>>)> = {
         let keys = &running.process.world.plan.keys;
@@ -147,8 +171,14 @@ async fn close(running: &Running) {
         for letter in letters.iter().filter(|letter| letter.kind == LetterKind::Turn) {
             *dead.entry(letter.turn).or_default() += 1;
         }
+        let undelivered = letters.iter().filter_map(|letter| match letter.id {
+            LetterId::Delivery(id) => Some(id),
+            LetterId::Turn(_) => None,
+        });
+        let undelivered: BTreeSet<DeliveryId> = undelivered.collect();
         for message in 0..books.said.len() {
-            if let Err(wrong) = account(books, message, &written, &dead) {
+            let accounts = [account(books, message, &written, &dead), delivered(books, message, &undelivered, limit)];
+            for wrong in accounts.into_iter().filter_map(Result::err) {
                 books.wrong(wrong);
             }
         }
@@ -225,7 +255,7 @@ fn account(books: &Books, message: usize, written: &Written, dead: &BTreeMap<Tur
     if silent {
         return Ok(());
     }
-    if users != 1 || ends.len() != 1 {
+    if users != u32::from(!known.unreadable) || ends.len() != 1 {
         return Err(format!("m{message} stands {users} times in its transcript, and ends there as {ends:?}"));
     }
     let (letter, shown) = match ends.first() {
@@ -241,6 +271,42 @@ fn account(books: &Books, message: usize, written: &Written, dead: &BTreeMap<Tur
         Some(end) if end != shown => Err(format!("m{message} was shown as {end:?} and stands as {shown:?}")),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Each part of what a pushed turn said was received, or is a dead letter.
+fn delivered(
+    books: &Books,
+    message: usize,
+    undelivered: &BTreeSet<DeliveryId>,
+    limit: TextLimit,
+) -> Result<(), String> {
+    let Some(turn) = books.said[message].turn else { return Ok(()) };
+    let Some(known) = books.turns.get(&turn) else { return Ok(()) };
+    let mut out = books.receipts.of(turn).peekable();
+    if !known.pushed {
+        return if out.peek().is_none() { Ok(()) } else { Err(format!("m{message} was pushed to somebody")) };
+    }
+    // What was cancelled before it began stands in no transcript; its user is told all the same.
+    let text = known.text.as_deref().unwrap_or(CANCELLED_NOTICE);
+    let mut parts = split(text, limit);
+    parts.retain(|part| !part.trim().is_empty());
+    let mut rows: BTreeMap<u32, Account<'_>> = out.collect();
+    for (n, part) in (1..).zip(parts) {
+        let letter = undelivered.contains(&DeliveryId { turn, n });
+        let Some(row) = rows.remove(&n) else {
+            return Err(format!("part {n} of m{message} was never sent"));
+        };
+        if row.text != part {
+            return Err(format!("part {n} of m{message} says something else than its turn"));
+        }
+        if letter && !row.refused && !books.aged {
+            return Err(format!("part {n} of m{message} was given up and nobody had refused it"));
+        }
+        if !letter && !row.received {
+            return Err(format!("part {n} of m{message} was neither received nor given up"));
+        }
+    }
+    if rows.is_empty() { Ok(()) } else { Err(format!("m{message} was pushed in more parts than it has")) }
 }
 
 fn is_cancelled(end: TurnResult) -> bool {

@@ -277,7 +277,13 @@ fn written_log() -> Arc<PowerCutDisk> {
         drop(if n % 2 == 0 { journal.sent(id) } else { journal.undeliverable(id, "410".into()) });
         journal.release(name.clone(), epoch);
         if n % 9 == 0 {
-            drop(journal.quarantine(Quarantine { key: name, until_ms: 9, times: 1, reason: "crashes".into() }));
+            drop(journal.quarantine(Quarantine {
+                key: name,
+                until_ms: 9,
+                times: 1,
+                reason: "crashes".into(),
+                turn: None,
+            }));
         }
     }
     drop(journal.close());

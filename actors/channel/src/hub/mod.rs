@@ -208,6 +208,11 @@ impl Hub {
 }
 
 impl TurnEvents for Hub {
+    fn unfinished(&self, key: &SessionKey) -> Vec<(TurnId, Attempt)> {
+        let Some(session) = self.sessions.get(key) else { return Vec::new() };
+        session.turns.iter().filter(|slot| slot.running).map(|slot| (slot.turn, slot.attempt)).collect()
+    }
+
     fn emit(&self, event: TurnEvent) {
         let finished = matches!(event.what, TurnProgress::Finished(_));
         let keep = if event.key.as_str().starts_with(CHAT_PREFIX) { Keep::Yes } else { Keep::No };
@@ -232,9 +237,6 @@ impl TurnEvents for Hub {
         slot.begin(&event, &self.ring_bytes);
         self.remember(slot, &event);
         let shown = Shown { round: slot.round, gap: slot.gap, restart: false, event };
-        for sink in slot.watchers.iter().chain(watchers.iter()) {
-            sink.show(&shown);
-        }
         if matches!(shown.event.what, TurnProgress::StreamEnd { .. }) {
             slot.round += 1;
             if slot.gap {
@@ -242,13 +244,17 @@ impl TurnEvents for Hub {
                 slot.ring.forget(shown.event.seq);
             }
         }
-        if finished {
-            self.ring_bytes.fetch_sub(slot.ring.clear(), Ordering::Relaxed);
-            turns.swap_remove(index);
-            if watchers.is_empty() && turns.is_empty() {
-                drop(session);
-                self.sessions.remove_if(&shown.event.key, |_, session| session.is_empty());
-            }
+        // Everything is in order before somebody is called: one that panics leaves no turn that never ends.
+        if !finished {
+            show(&shown, slot.watchers.iter().chain(watchers.iter()));
+            return;
+        }
+        self.ring_bytes.fetch_sub(slot.ring.clear(), Ordering::Relaxed);
+        let ended = turns.swap_remove(index);
+        show(&shown, ended.watchers.iter().chain(watchers.iter()));
+        if session.is_empty() {
+            drop(session);
+            self.sessions.remove_if(&shown.event.key, |_, session| session.is_empty());
         }
     }
 }
@@ -317,6 +323,12 @@ impl Slot {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.hub.leave(self);
+    }
+}
+
+fn show<'a>(shown: &Shown, to: impl Iterator<Item = &'a Arc<dyn Sink>>) {
+    for sink in to {
+        sink.show(shown);
     }
 }
 

@@ -171,3 +171,26 @@ fn attaching_is_one_step() {
         assert!(seqs.len() as u64 == 5001 - last_restart, "no hole after the first event shown");
     }
 }
+
+struct Fragile;
+
+impl Sink for Fragile {
+    fn show(&self, shown: &Shown) {
+        assert!(!matches!(shown.event.what, TurnProgress::Finished(_)), "it cannot bear the end");
+    }
+}
+
+#[test]
+fn a_sink_that_panics_leaves_no_turn_that_never_ends() {
+    let hub = Hub::new();
+    let (name, turn) = ("api:fragile", TURN.parse().unwrap());
+    let chat = hub.attach_chat(&key(name), None, Arc::new(Fragile)).watch;
+    let watch = hub.watch_turn(&key(name), turn, Keep::Yes, Arc::new(Seen::default()));
+    emit(&hub, name, 1, 1, TurnProgress::Started);
+    assert_eq!(hub.unfinished(&key(name)), [(turn, Attempt(1))]);
+    let end = std::panic::AssertUnwindSafe(|| emit(&hub, name, 1, 2, finished()));
+    assert!(std::panic::catch_unwind(end).is_err());
+    assert_eq!(hub.unfinished(&key(name)), []);
+    drop((chat, watch));
+    assert_eq!((hub.sessions(), hub.bytes().0), (0, 0));
+}

@@ -13,8 +13,9 @@ use protocol::journal::{Journal, OutRow};
 use protocol::metrics::{ByBound, ByChannelResult, ByKind, gauge};
 use protocol::supervision::{ActorPath, Event, EventName, Kind};
 use protocol::trace::{Span, Step, Value};
-use supervision::{Child, Kernel, Placement, RestartPolicy, tell};
+use supervision::{Child, CrashCell, Kernel, Placement, RestartPolicy, tell};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::inlet::Hint;
@@ -53,6 +54,9 @@ pub struct Outbox {
     machine: Machine,
     first: Vec<Effect>,
     life: u32,
+    /// Ends the attempts of this life, at once when it crashes.
+    cancel: CancellationToken,
+    crash: CrashCell,
     timer: Option<(Duration, SpawnHandle)>,
     drained: Vec<oneshot::Sender<()>>,
 }
@@ -67,10 +71,11 @@ impl Deliverer {
         let its_kernel = kernel.clone();
         let bound = ByBound { bound: "outbox_messages" };
         kernel.metrics().work.limit.get_or_create(&bound).set(gauge(parts.rules.rows_max));
+        let crash = child.crash.clone();
         let address = kernel.spawn(child, place, 0, move |ctx: &mut Context<Outbox>| {
             // Before the rows are read, so that none falls between.
             parts.inlet.attach(ctx.address().recipient());
-            Outbox::new(its_kernel, Arc::new(parts))
+            Outbox::new(its_kernel, Arc::new(parts), crash)
         });
         Self(address.recipient())
     }
@@ -87,9 +92,11 @@ impl Deliverer {
 // === impl Outbox ===
 
 impl Outbox {
-    fn new(kernel: Kernel, parts: Arc<Parts>) -> Self {
+    fn new(kernel: Kernel, parts: Arc<Parts>, crash: CrashCell) -> Self {
         let (machine, first) = begin(&parts);
-        Self { kernel, parts, machine, first, life: 0, timer: None, drained: Vec::new() }
+        let cancel = CancellationToken::new();
+        crash.link(cancel.clone());
+        Self { kernel, parts, machine, first, life: 0, cancel, crash, timer: None, drained: Vec::new() }
     }
 
     fn now(&self) -> Now {
@@ -162,12 +169,16 @@ impl Outbox {
         let Some(channel) = self.parts.channels.get(&attempt.row.out.route.channel) else { return };
         let (channel, delivery) = (Arc::clone(channel), attempt.delivery());
         let begun = self.kernel.metrics().traces.begin(|| self.kernel.ports().clock.wall_us());
-        let patience = channel.patience();
+        let (patience, cancel) = (channel.patience(), self.cancel.clone());
         // A task of its own: a channel that panics fails this attempt and nothing else.
         let task = actix_rt::spawn(async move {
-            match tokio::time::timeout(patience, async { channel.send(delivery).await }).await {
-                Ok(outcome) => outcome,
-                Err(_) => Outcome::unknown(format!("no answer within {} s", patience.as_secs_f64())),
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => Outcome::unknown("the deliverer crashed"),
+                () = tokio::time::sleep(patience) => {
+                    Outcome::unknown(format!("no answer within {} s", patience.as_secs_f64()))
+                }
+                outcome = async { channel.send(delivery).await } => outcome,
             }
         });
         ctx.spawn(AbortOnDropHandle::new(task).into_actor(self).map(move |outcome, outbox, ctx| {
@@ -260,6 +271,8 @@ impl Supervised for Outbox {
         }
         (self.machine, self.first) = (machine, first);
         self.life = self.life.wrapping_add(1);
+        self.cancel = CancellationToken::new();
+        self.crash.link(self.cancel.clone());
         self.timer = None;
     }
 }

@@ -7,6 +7,23 @@ use super::commit::{put_started, started};
 use super::{EndedId, KeyRecord, key};
 use crate::wire::{Malformed, Reader, put_flag, put_int, put_option, put_text, put_uuid};
 
+pub(super) fn put_left(to: &mut Vec<u8>, left: LeftBy) {
+    to.push(match left {
+        LeftBy::Crash => 0,
+        LeftBy::Death => 1,
+        LeftBy::Interrupted => 2,
+    });
+}
+
+pub(super) fn left(from: &mut Reader<'_>) -> Result<LeftBy, Malformed> {
+    match from.byte()? {
+        0 => Ok(LeftBy::Crash),
+        1 => Ok(LeftBy::Death),
+        2 => Ok(LeftBy::Interrupted),
+        _ => Err(Malformed::Tag),
+    }
+}
+
 pub(super) fn put_key(to: &mut Vec<u8>, key: &KeyRecord) {
     put_text(to, key.key.as_str());
     put_option(to, key.session, |to, session| put_uuid(to, session.0));
@@ -16,13 +33,7 @@ pub(super) fn put_key(to: &mut Vec<u8>, key: &KeyRecord) {
     put_int(to, key.view_commit);
     put_mark(to, &key.view);
     put_option(to, key.started.as_ref(), put_started);
-    put_option(to, key.left, |to, left| {
-        to.push(match left {
-            LeftBy::Crash => 0,
-            LeftBy::Death => 1,
-            LeftBy::Interrupted => 2,
-        });
-    });
+    put_option(to, key.left, put_left);
     put_int(to, key.tools.len() as u64);
     for call in &key.tools {
         put_text(to, &call.0);
@@ -52,12 +63,7 @@ pub(super) fn key_record(from: &mut Reader<'_>) -> Result<KeyRecord, Malformed> 
         view_commit: from.int()?,
         view: mark(from)?,
         started: from.option(started)?,
-        left: from.option(|from| match from.byte()? {
-            0 => Ok(LeftBy::Crash),
-            1 => Ok(LeftBy::Death),
-            2 => Ok(LeftBy::Interrupted),
-            _ => Err(Malformed::Tag),
-        })?,
+        left: from.option(left)?,
         tools: from.list(|from| from.shared().map(ToolCallId))?,
         quarantine: from.option(|from| Ok((from.int()?, from.small()?, from.shared()?)))?,
         ended: from.list(|from| {

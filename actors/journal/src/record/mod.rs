@@ -19,6 +19,8 @@
 //! | 19 | `Row` | an open row: copied forward, or opened again |
 //! | 20 | `Letter` | snapshot: a dead letter with its content, copied forward |
 //! | 21 | `LetterClosed` | a dead letter was dropped |
+//! | 23 | `Left` | all turns that had begun, and are not known to be left otherwise, were left so: the process ended |
+//! | 22 | `Quarantined` | one that names the turn whose crash is still to be counted |
 //!
 //! Types only ever get added: an older program refuses a log that has one it does not know, this one reads them all.
 //!
@@ -38,7 +40,7 @@ use protocol::journal::{
 use protocol::turn::Route;
 
 use self::commit::{line, put_commit, put_lines};
-use self::keys::{key_record, mark, put_key, put_mark};
+use self::keys::{key_record, left, mark, put_key, put_left, put_mark};
 use self::message::{accepted, put_accepted};
 use self::outbox::{
     delivery, letter, old_letter, place, put_delivery, put_letter, put_letter_id, put_place, put_row, row,
@@ -173,6 +175,7 @@ pub enum Record {
     Forgotten {
         key: SessionKey,
     },
+    Left(LeftBy),
     Checkpoint {
         oldest: u64,
         floors: Floors,
@@ -222,7 +225,13 @@ impl Record {
                 }
             }
             Self::Epoch { .. } => 3,
-            Self::Quarantined(_) => 4,
+            Self::Quarantined(quarantine) => {
+                if quarantine.turn.is_some() {
+                    22
+                } else {
+                    4
+                }
+            }
             Self::Released { .. } => 5,
             Self::ViewSynced { .. } => 6,
             Self::Key(_) => 7,
@@ -236,6 +245,7 @@ impl Record {
             Self::Lines { .. } => 9,
             Self::Letter { .. } => 20,
             Self::Forgotten { .. } => 11,
+            Self::Left(_) => 23,
             Self::Checkpoint { .. } => 12,
             Self::Sending(_) => 16,
             Self::Sent(_) => 17,
@@ -260,6 +270,9 @@ impl Record {
                 put_int(to, quarantine.until_ms);
                 put_int(to, u64::from(quarantine.times));
                 put_text(to, &quarantine.reason);
+                if let Some(turn) = quarantine.turn {
+                    put_uuid(to, turn.0);
+                }
             }
             Self::Released { key } | Self::Forgotten { key } => put_text(to, key.as_str()),
             Self::ViewSynced { key, session, commit, mark } => {
@@ -281,6 +294,7 @@ impl Record {
                 put_int(to, floors.epoch.0);
                 put_int(to, floors.seq.0);
             }
+            Self::Left(by) => put_left(to, *by),
             Self::Sending(id) | Self::Sent(id) => put_delivery(to, *id),
             Self::Undeliverable { id, reason, at_ms } => {
                 put_delivery(to, *id);
@@ -319,11 +333,12 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
             Record::Commit { commit: Box::new(commit), at_ms, endings }
         }
         3 => Record::Epoch { key: key(from)?, session: SessionId(from.uuid()?), epoch: Epoch(from.int()?) },
-        4 => Record::Quarantined(Quarantine {
+        4 | 22 => Record::Quarantined(Quarantine {
             key: key(from)?,
             until_ms: from.int()?,
             times: from.small()?,
             reason: from.shared()?,
+            turn: if kind == 22 { Some(TurnId(from.uuid()?)) } else { None },
         }),
         5 => Record::Released { key: key(from)? },
         6 => Record::ViewSynced {
@@ -358,6 +373,7 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
             Record::Letter { letter: Box::new(letter), content }
         }
         21 => Record::LetterClosed(outbox::letter_id(from)?),
+        23 => Record::Left(left(from)?),
         unknown => return Err(BadRecord::UnknownKind(unknown)),
     })
 }

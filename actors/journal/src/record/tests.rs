@@ -219,9 +219,12 @@ fn record() -> impl Strategy<Value = Record> {
             session,
             epoch: Epoch(epoch)
         }),
-        (key(), any::<(u64, u32)>(), text(9)).prop_map(|(key, (until_ms, times), reason)| {
-            Record::Quarantined(Quarantine { key, until_ms, times, reason })
-        }),
+        (key(), any::<(u64, u32)>(), text(9), proptest::option::of(turn())).prop_map(
+            |(key, (until_ms, times), reason, turn)| {
+                Record::Quarantined(Quarantine { key, until_ms, times, reason, turn })
+            }
+        ),
+        prop_oneof![Just(LeftBy::Death), Just(LeftBy::Interrupted)].prop_map(Record::Left),
         key().prop_map(|key| Record::Released { key }),
         key().prop_map(|key| Record::Forgotten { key }),
         (key(), session(), any::<u64>(), mark()).prop_map(|(key, session, commit, mark)| Record::ViewSynced {
@@ -272,7 +275,7 @@ proptest! {
 
 #[test]
 fn an_unknown_type_is_not_skipped() {
-    assert_eq!(Record::decode(22, &[]).unwrap_err(), BadRecord::UnknownKind(22));
+    assert_eq!(Record::decode(24, &[]).unwrap_err(), BadRecord::UnknownKind(24));
     assert_eq!(Record::decode(5, &[1, b'a', 0]).unwrap_err(), BadRecord::Malformed(Malformed::Long));
 }
 
@@ -339,7 +342,7 @@ fn of_the_first_version(kind: u8) -> Record {
             Record::Commit { commit: Box::new(commit), at_ms: 2000, endings }
         }
         3 => Record::Epoch { key, session, epoch: Epoch(3) },
-        4 => Record::Quarantined(Quarantine { key, until_ms: 3000, times: 2, reason: "crashes".into() }),
+        4 => Record::Quarantined(Quarantine { key, until_ms: 3000, times: 2, reason: "crashes".into(), turn: None }),
         5 => Record::Released { key },
         6 => {
             let mark = ViewMark { length: 300, last_entry: Some("e1".into()) };

@@ -55,6 +55,8 @@ pub struct State {
     pub outbox: Outbox,
     /// For new keys.
     pub floors: Floors,
+    /// Whether the process before this one ended without a word while turns were open; to be written down.
+    pub died: bool,
     moved: HashMap<LogPosition, LogPosition>,
     ages: BTreeMap<u64, u32>,
 }
@@ -76,16 +78,21 @@ impl State {
                 let key = self.entry(&key, at);
                 key.session = Some(session);
                 key.epoch = key.epoch.max(epoch);
+                // What has to be counted stays until the turn begins again; an end of the process from now on is a death.
                 if let Some(marks) = &mut key.marks {
-                    marks.left = None;
+                    marks.left.take_if(|left| *left == LeftBy::Interrupted);
                 }
             }
             Record::Quarantined(quarantine) => {
                 let key = self.entry(&quarantine.key, at);
-                if !key.open.is_empty() {
-                    // A crash while loading is blamed on no message.
-                    let left = if &*quarantine.reason == "load" { LeftBy::Interrupted } else { LeftBy::Crash };
-                    key.marks.get_or_insert_default().left.get_or_insert(left);
+                if let Some(first) = key.open.first().map(|open| open.turn) {
+                    let marks = key.marks.get_or_insert_default();
+                    if quarantine.turn == Some(first) {
+                        marks.left = Some(LeftBy::Crash);
+                    } else {
+                        // A crash while loading is nobody's, and one at the end of a turn is not the next one's.
+                        marks.left.get_or_insert(LeftBy::Interrupted);
+                    }
                 }
                 key.quarantine = Some(Box::new((quarantine.until_ms, quarantine.times, quarantine.reason)));
             }
@@ -98,8 +105,9 @@ impl State {
             Record::Key(record) => {
                 let name = record.key.clone();
                 let key = self.entry(&name, at);
-                key.replace(*record);
+                let freed = key.replace(*record);
                 key.base = at;
+                self.totals.line_bytes -= freed;
             }
             Record::Lines { key, session, commit, lines } => {
                 self.carried_lines(&key, session, LinesAt { commit, at, bytes }, &lines);
@@ -119,6 +127,9 @@ impl State {
                 self.outbox.open(place.unwrap_or(RowPlace { at, n: 0 }), Row::new(&row, at));
             }
             Record::Forgotten { key } => self.forget(&key),
+            Record::Left(by) => {
+                self.leave_all(by);
+            }
             Record::Checkpoint { oldest: _, floors } => self.raise_floors(floors),
         }
     }
@@ -173,9 +184,12 @@ impl State {
 
     fn carried_lines(&mut self, key: &SessionKey, session: SessionId, lines: LinesAt, texts: &[Line]) {
         let key = self.entry(key, lines.at);
-        if key.session != Some(session) || lines.commit <= key.view_commit || texts.is_empty() {
+        // While a log is read whose older segments are gone, the lines may come before whatever else is said of their key.
+        let known = key.session.map_or(!key.closed, |known| known == session);
+        if !known || lines.commit <= key.view_commit || texts.is_empty() {
             return;
         }
+        key.session = Some(session);
         let place = key.lines.partition_point(|other| other.commit < lines.commit);
         match key.lines.get_mut(place).filter(|other| other.commit == lines.commit) {
             Some(known) => *known = lines,
@@ -308,6 +322,8 @@ impl State {
     pub fn hold(&mut self, key: &SessionKey) {
         if let Some(key) = self.keys.get_mut(key) {
             key.loaded = true;
+            // It writes again whatever the file has of the journal's lines.
+            key.distrusted = false;
         }
     }
 
@@ -354,19 +370,43 @@ impl State {
     /// Notes what a session says of its file; whether this key had nothing noted before.
     pub fn note_written(&mut self, written: ViewWritten) -> bool {
         let Some(key) = self.keys.get_mut(&written.key) else { return false };
-        if key.session != Some(written.session) || written.commit < key.view_commit {
+        if key.distrusted || key.session != Some(written.session) || written.commit < key.view_commit {
             return false;
         }
         let note = Written { session: written.session, commit: written.commit, mark: written.mark };
         key.written.replace(Box::new(note)).is_none()
     }
 
+    /// Notes of each first open turn, unless it is known already, how it was left; whether there was such a turn.
+    fn leave_all(&mut self, by: LeftBy) -> bool {
+        let mut any = false;
+        for key in self.keys.values_mut().filter(|key| key.begun_or_marked()) {
+            let left = &mut key.marks.get_or_insert_default().left;
+            any |= left.is_none();
+            left.get_or_insert(by);
+        }
+        any
+    }
+
+    /// Whether of a first open turn it is not known how it was left.
+    pub fn any_to_leave(&self) -> bool {
+        let unknown = |key: &KeyState| key.marks.as_ref().is_none_or(|marks| marks.left.is_none());
+        self.keys.values().any(|key| !key.open.is_empty() && unknown(key))
+    }
+
+    /// A sync of the transcripts failed: what was written to them may be missing on the device, now and after the next
+    /// sync. Their lines stay in the log until their sessions load again and write them once more.
+    pub fn distrust_views(&mut self) {
+        for key in self.keys.values_mut().filter(|key| key.loaded || !key.lines.is_empty()) {
+            key.distrusted = true;
+            key.written = None;
+        }
+    }
+
     /// After the log was read: no incarnation of before is alive, and the process did not end in order unless a
     /// record says so.
     pub fn finish_recovery(&mut self) {
-        for key in self.keys.values_mut().filter(|key| !key.open.is_empty()) {
-            key.marks.get_or_insert_default().left.get_or_insert(LeftBy::Death);
-        }
+        self.died = self.leave_all(LeftBy::Death);
         self.totals = Totals {
             accepted: self.totals.open,
             open: self.totals.open,

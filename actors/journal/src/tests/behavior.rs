@@ -86,7 +86,7 @@ fn bounds_refuse_and_write_nothing() {
     machine.engine.take(Call::Drain);
     assert_eq!(machine.enqueue(message("b", 4, "m1", b"")), Enqueued::Draining);
     assert_eq!(machine.disk.operations(), before);
-    let quarantine = Quarantine { key: key("a"), until_ms: u64::MAX, times: 1, reason: "crashes".into() };
+    let quarantine = Quarantine { key: key("a"), until_ms: u64::MAX, times: 1, reason: "crashes".into(), turn: None };
     let mut machine = machine.kill();
     machine.ask(|reply| Call::Quarantine(quarantine, reply));
     assert_eq!(machine.enqueue(message("a", 3, "m3", b"")), Enqueued::Quarantined { until_ms: u64::MAX });

@@ -2,6 +2,7 @@
 
 mod behavior;
 mod crash;
+mod left;
 mod machine;
 mod outbox;
 mod recycle;

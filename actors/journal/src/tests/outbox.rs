@@ -277,7 +277,7 @@ fn the_oldest_letters_leave_when_they_take_too_much() {
 fn quarantines_are_counted_for_the_next_start() {
     let mut machine = Machine::start(disk(), tiny()).unwrap();
     machine.enqueue(message("a", 1, "m1", b"x"));
-    let quarantine = Quarantine { key: key("a"), until_ms: 0, times: 4, reason: "crashes".into() };
+    let quarantine = Quarantine { key: key("a"), until_ms: 0, times: 4, reason: "crashes".into(), turn: None };
     machine.ask(|reply| Call::Quarantine(quarantine, reply));
     let mut machine = machine.kill();
     let found = machine.ask(Call::Unfinished);

@@ -91,7 +91,8 @@ pub enum CommitOutcome {
 }
 
 /// How the last attempt of a running turn was left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LeftBy {
     /// Its actor crashed in this process.
     Crash,
@@ -108,6 +109,8 @@ pub struct CutTurn {
     pub started: Started,
     /// How it was left. `started.crashes` and `started.deaths` do not yet count this.
     pub left_by: LeftBy,
+    /// Whether it crashed its session before that was held back, which is not counted yet.
+    pub blamed: bool,
     /// Tool calls that had begun and have no result line.
     pub tools_started: Vec<ToolCallId>,
 }
@@ -179,4 +182,6 @@ pub struct Quarantine {
     pub times: u32,
     /// Why: `crashes` or `load`.
     pub reason: Arc<str>,
+    /// The turn whose crash is still to be counted.
+    pub turn: Option<TurnId>,
 }

@@ -38,6 +38,8 @@ pub struct KernelMetrics {
     pub handler_seconds: Family<ByKind, Histogram>,
     /// How late a timer of each arbiter fired; once a second.
     pub arbiter_delay_seconds: Family<ByArbiter, Histogram>,
+    /// Actors that left after crashes which still count, should they come back.
+    pub crash_histories: Gauge,
     /// Jobs of the blocking pool (`waiting`, `running`).
     pub pool_jobs: Family<ByState, Gauge>,
     /// How long jobs waited for a thread of the blocking pool.
@@ -62,6 +64,7 @@ impl Default for KernelMetrics {
             events: Family::default(),
             handler_seconds: Family::new_with_constructor(from_10_us),
             arbiter_delay_seconds: Family::new_with_constructor(from_1_ms),
+            crash_histories: Gauge::default(),
             pool_jobs: Family::default(),
             pool_wait_seconds: from_10_us(),
             pool_refused: Counter::default(),
@@ -77,6 +80,11 @@ impl KernelMetrics {
         to.register("events", "Supervision events", self.events.clone());
         to.register("handler_seconds", "Duration of one poll of an actor, sampled", self.handler_seconds.clone());
         to.register("arbiter_delay_seconds", "How late timers fire", self.arbiter_delay_seconds.clone());
+        to.register(
+            "crash_histories",
+            "Actors that left after crashes which still count",
+            self.crash_histories.clone(),
+        );
         to.register("pool_jobs", "Jobs of the blocking pool", self.pool_jobs.clone());
         to.register("pool_wait_seconds", "Wait for a thread of the blocking pool", self.pool_wait_seconds.clone());
         to.register("pool_refused", "Jobs that the blocking pool did not take", self.pool_refused.clone());

@@ -69,12 +69,13 @@ pub struct ByBound {
 }
 
 /// The bounds that are shown, so that a rule can ask how near one is.
-pub const BOUNDS: [&str; 15] = [
+pub const BOUNDS: [&str; 16] = [
     "connections_admin",
     "connections_api",
     "connections_webhook",
     "connections_ws",
     "context_bytes",
+    "crash_histories",
     "frame_bytes",
     "hub_bytes",
     "inbox_messages",

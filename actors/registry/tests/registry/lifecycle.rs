@@ -10,7 +10,7 @@ use testkit::deadline::run_paused;
 use tokio::sync::oneshot;
 
 use crate::stage::{IDLE, Stage, key, pass, seconds};
-use crate::toy::TURN;
+use crate::toy::{LOAD, TURN};
 
 #[test]
 fn a_message_starts_its_session_once() {
@@ -202,5 +202,19 @@ fn for_want_of_memory_the_idle_leave_at_once_and_those_with_work_stay() {
         stage.enqueue(&key(2), 0);
         seconds(60).await;
         assert_eq!((stage.done(&key(1)), stage.done(&key(2)), stage.live()), (1001, 2, 2));
+    });
+}
+
+#[test]
+fn a_session_that_crashes_while_the_process_stops_leaves_in_its_next_life() {
+    run_paused("crash at the stop", async {
+        let stage = Stage::new();
+        stage.enqueue(&key(1), 1);
+        pass(LOAD + TURN / 2).await;
+        let began = tokio::time::Instant::now();
+        assert_eq!(stage.registry.stop(Duration::from_secs(30)).await, 0);
+        assert!(began.elapsed() < Duration::from_secs(10), "nobody waited for the deadline");
+        assert_eq!(stage.done(&key(1)), 0, "its turn is kept for the next start");
+        assert_eq!(stage.log.named(EventName::Restarted).len(), 1);
     });
 }

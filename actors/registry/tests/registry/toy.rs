@@ -154,6 +154,7 @@ impl Supervised for Toy {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.loaded = false;
         self.running = None;
+        self.interrupted = false;
         self.note(State::Loading);
     }
 }

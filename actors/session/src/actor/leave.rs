@@ -72,7 +72,9 @@ impl Session {
         }
     }
 
+    /// The slot is given up: whatever crashes from here on, there is no life after it.
     fn go(&mut self, reason: ExitReason, ctx: &mut Ctx<Self>) {
+        self.crash.exit_reason(reason);
         if let Life::Live(live) = &self.state
             && live.machine.is_idle()
         {
@@ -84,7 +86,6 @@ impl Session {
             event.cause = self.crash.last_event();
             self.crash.because_of(self.shared.log.record(event));
         }
-        self.crash.exit_reason(reason);
         self.state = Life::Gone;
         ctx.stop();
     }

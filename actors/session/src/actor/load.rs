@@ -8,19 +8,20 @@ use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFutu
 use domain::ids::{EntryId, TurnId};
 use domain::transcript::{Transcript, read_lines};
 use protocol::journal::{JournalError, Loaded, ViewWritten};
-use protocol::session::State;
+use protocol::session::{State, TurnRecord};
 use protocol::supervision::{EventName, ExitReason};
+use protocol::turn::{Finished, TurnProgress};
 use supervision::planted::{Bug, planted};
 use supervision::ports::offload;
 
 use super::live::{Exit, Live};
-use super::{Before, Life, Loading, Session};
+use super::{Life, Loading, Session};
 use crate::context::{Context, answered, written};
 use crate::drain::Drain;
 use crate::file::{self, Found, Spare, Standing};
 use crate::index::Row;
 use crate::ledger::Ledger;
-use crate::turn::{self, Cut, Machine};
+use crate::turn::{self, Cut, Machine, Shown};
 use crate::view::View;
 
 /// A session as journal and file have it.
@@ -44,34 +45,14 @@ pub(super) enum LoadError {
     Lost,
 }
 
-// === impl Before ===
-
-impl Before {
-    /// Whether a crash that the journal reports is `turn`'s.
-    fn blames(&self, turn: TurnId) -> bool {
-        match self {
-            Self::Unknown => true,
-            Self::Crashed(logged) => logged.crash.turn.is_some_and(|(id, _)| id == turn),
-            Self::Reloaded => false,
-        }
-    }
-
-    /// What is to blame when the life after it ended by `next`: a crash while a session loads is no turn's, and does not
-    /// clear the turn that crashed before.
-    fn then(self, next: Self) -> Self {
-        let of_turn = |before: &Self| matches!(before, Self::Crashed(logged) if logged.crash.turn.is_some());
-        if of_turn(&self) && !of_turn(&next) { self } else { next }
-    }
-}
-
 // === impl Session ===
 
 impl Session {
     /// Replaces everything by what a fresh start has; the running work is cancelled, mail that was kept stays.
-    pub(super) fn forget(&mut self, before: Before) {
+    pub(super) fn forget(&mut self) {
         self.life = self.life.wrapping_add(1);
         self.crash.clear_turn();
-        let mut loading = match std::mem::replace(&mut self.state, Life::Gone) {
+        let loading = match std::mem::replace(&mut self.state, Life::Gone) {
             Life::Loading(loading) => loading,
             Life::Live(mut live) => {
                 let (awaited, early) = (live.take_tools(), live.machine.take_inbox().into_early());
@@ -79,7 +60,6 @@ impl Session {
             }
             Life::Gone => Box::default(),
         };
-        loading.before = std::mem::take(&mut loading.before).then(before);
         self.state = Life::Loading(loading);
         // The registry may have shown it as waiting for its restart.
         self.noted.state = State::Restarting;
@@ -94,7 +74,7 @@ impl Session {
             Life::Loading(loading) => loading.ending.take(),
             Life::Gone => None,
         };
-        self.forget(Before::Reloaded);
+        self.forget();
         if let Life::Loading(loading) = &mut self.state {
             loading.ending = ending;
         }
@@ -139,12 +119,12 @@ impl Session {
 
     fn go_live(&mut self, opened: Opened, ctx: &mut Ctx<Self>) {
         let Life::Loading(loading) = std::mem::replace(&mut self.state, Life::Gone) else { return };
-        let Loading { early, kept, awaited, before, since: _, ending } = *loading;
+        let Loading { early, kept, awaited, since: _, ending } = *loading;
         self.stuck_loads = 0;
         let now = self.now();
         let Opened { loaded, standing, transcript, bytes, complete } = opened;
         let cut = loaded.cut.map(|turn| Cut {
-            blamed: before.blames(turn.started.turn),
+            blamed: turn.blamed || self.crash.blamed() == Some(turn.started.turn),
             alone: self.lease.alone(),
             written: written(&transcript, turn.started.turn),
             turn,
@@ -203,12 +183,25 @@ impl Session {
             self.emit(shown);
             self.ended(verdict);
         }
+        self.tell_ends();
         self.perform(effects, ctx);
         for mail in kept {
             self.mail(mail, ctx);
         }
         self.note();
         self.leave_if_wanted(ctx);
+    }
+
+    /// Tells the ends that became durable just before an earlier life crashed: whoever follows these turns still waits.
+    fn tell_ends(&self) {
+        for (turn, attempt) in self.shared.events.unfinished(self.lease.key()) {
+            let Life::Live(live) = &self.state else { return };
+            let record = live.context.as_ref().filter(|_| !live.machine.knows(turn)).and_then(|all| all.record(turn));
+            let Some(TurnRecord::Ended { result, text, usage, model }) = record else { continue };
+            let finished = Finished { result, text, model: model.into(), usage, latency_ms: 0 };
+            let what = TurnProgress::Finished(Arc::new(finished));
+            self.emit(Shown { turn, attempt: attempt.next(), seq: 1, what });
+        }
     }
 
     /// Tells the checkpointer how far the file is.

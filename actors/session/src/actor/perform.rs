@@ -3,7 +3,7 @@
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::chat::{Content, ToolCall, ToolResult};
 use domain::ids::{EntryId, MessageId};
-use protocol::journal::{CommitOutcome, LeftBy, LogPosition};
+use protocol::journal::{CommitOutcome, JournalError, LeftBy, LogPosition};
 use protocol::metrics::{ByKind, ByResult};
 use protocol::supervision::{EventName, ExitReason};
 use protocol::tools::{RunTool, ToolFinished};
@@ -113,8 +113,8 @@ impl Session {
             }
             match outcome {
                 Ok(Ok(accepted)) => session.step(Input::Read(accepted), ctx),
-                Ok(Err(protocol::journal::JournalError::Unreadable(_))) => session.step(Input::Unreadable, ctx),
-                Ok(Err(protocol::journal::JournalError::Closed)) | Err(_) => session.halt(ctx),
+                Ok(Err(JournalError::Unreadable(_))) => session.step(Input::Unreadable, ctx),
+                Ok(Err(JournalError::Closed)) | Err(_) => session.halt(ctx),
             }
             session.note();
         }));

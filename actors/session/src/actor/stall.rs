@@ -7,7 +7,7 @@ use domain::ids::{Attempt, TurnId};
 use protocol::supervision::{EventName, ExitReason};
 use protocol::turn::Pulse;
 
-use super::{Before, Life, Session};
+use super::{Life, Session};
 use crate::places::Place;
 use crate::turn::{Input, Waits};
 
@@ -106,9 +106,7 @@ impl Session {
         event.verdict = Some(if again { "loaded again" } else { "held back" }.to_owned());
         self.shared.log.record(event);
         if again {
-            let Life::Loading(loading) = &mut self.state else { return };
-            let before = std::mem::replace(&mut loading.before, Before::Unknown);
-            self.forget(before);
+            self.forget();
             self.begin_load(ctx);
         } else {
             self.crash.exit_reason(ExitReason::Panicked);

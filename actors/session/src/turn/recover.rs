@@ -17,7 +17,7 @@ pub const SUSPECT_DEATHS: u32 = 2;
 pub struct Cut {
     /// The journal's side.
     pub turn: CutTurn,
-    /// Whether the crash that cut it (if it was one) happened while this turn was worked on.
+    /// Whether a crash that happened while this turn was worked on is still to be counted.
     pub blamed: bool,
     /// Whether it is run alone now, should it be a suspect.
     pub alone: bool,
@@ -71,13 +71,13 @@ pub fn decide(cut: &Cut, rules: &Rules) -> Decision {
     if planted(Bug::ForgottenCrashes) && cut.turn.left_by != LeftBy::Crash {
         next.crashes = 0;
     }
+    next.crashes += u32::from(cut.blamed);
     match cut.turn.left_by {
-        LeftBy::Crash => next.crashes += u32::from(cut.blamed),
         LeftBy::Death => {
             next.deaths += 1;
             next.crashes += u32::from(next.alone);
         }
-        LeftBy::Interrupted => {}
+        LeftBy::Crash | LeftBy::Interrupted => {}
     }
     if next.crashes >= rules.poison_attempts || next.deaths >= rules.process_deaths {
         return Decision::GiveUp(next);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn cut(started: Started, left_by: LeftBy, blamed: bool, alone: bool) -> Cut {
-        let turn = CutTurn { started, left_by, tools_started: Vec::new() };
+        let turn = CutTurn { started, left_by, blamed: false, tools_started: Vec::new() };
         Cut { turn, blamed, alone, written: Written::default() }
     }
 
@@ -153,10 +153,12 @@ mod tests {
     fn only_its_own_crashes_and_lonely_deaths_condemn_a_turn() {
         assert_eq!(cuts_until_given_up(LeftBy::Crash, true, false), Some(3));
         assert_eq!(cuts_until_given_up(LeftBy::Crash, false, false), None);
-        assert_eq!(cuts_until_given_up(LeftBy::Interrupted, true, true), None);
+        assert_eq!(cuts_until_given_up(LeftBy::Interrupted, false, true), None);
         // Two deaths make it a suspect; three more, alone, condemn it.
         assert_eq!(cuts_until_given_up(LeftBy::Death, false, true), Some(5));
         // In company only the hard limit does.
         assert_eq!(cuts_until_given_up(LeftBy::Death, false, false), Some(20));
+        // A death before the crash before it was counted hides nothing.
+        assert_eq!(cuts_until_given_up(LeftBy::Death, true, false), Some(3));
     }
 }

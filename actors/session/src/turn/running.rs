@@ -13,7 +13,7 @@ use protocol::turn::{Finished, Route, TurnProgress, TurnResult};
 use supervision::planted::{Bug, planted};
 
 use super::calls::{Calls, synthetic};
-use super::recover::Cut;
+use super::recover::{self, Cut};
 use super::replies::replies;
 use super::{Batch, Now, Record, Rules, Shown, Waits};
 
@@ -121,6 +121,18 @@ impl Running {
 
     pub fn id(&self) -> TurnId {
         self.item.turn
+    }
+
+    /// Takes over what the transcript has of it.
+    pub fn go_on_from(&mut self, cut: &Cut) {
+        let progress = recover::progress(&cut.written);
+        self.user_written |= cut.written.user;
+        self.round = progress.rounds;
+        self.usage = progress.usage;
+        self.calls = Calls::new(&progress.calls);
+        for result in &progress.results {
+            self.calls.settle(result);
+        }
     }
 
     pub fn show(&mut self, what: TurnProgress) -> Shown {

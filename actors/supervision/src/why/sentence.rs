@@ -24,6 +24,9 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::Started => format!("{who} was started"),
         EventName::Exited => exited(event, &who, reason),
         EventName::Restarted => crashed(event, &who, subject),
+        EventName::GaveUp if event.verdict.as_deref() == Some("left") => {
+            format!("{}; it was leaving, so it was not started again", panicked(event, &who, subject))
+        }
         EventName::GaveUp => {
             let count = event.restarts_in_window.unwrap_or_default();
             format!(

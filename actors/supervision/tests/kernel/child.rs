@@ -133,6 +133,15 @@ pub fn kernel() -> (Kernel, Arc<MemoryLog>, Arc<PowerCutDisk>) {
 impl Stage {
     pub fn new() -> Self {
         let (kernel, log, disk) = kernel();
+        Self::on(kernel, log, disk)
+    }
+
+    /// The next child at the same path.
+    pub fn again(&self) -> Self {
+        Self::on(self.kernel.clone(), self.log.clone(), self.disk.clone())
+    }
+
+    fn on(kernel: Kernel, log: Arc<MemoryLog>, disk: Arc<PowerCutDisk>) -> Self {
         let (tx, said) = mpsc::unbounded_channel();
         let cell = CrashCell::default();
         let mut child = Child::new("/test/child", Kind::Tools);

@@ -1,8 +1,12 @@
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
+use actix::{Actor, Context, Handler, Supervised};
+use domain::ids::SessionKey;
 use proptest::prelude::*;
+use protocol::session::Mail;
 use protocol::supervision::{ActorPath, Down, Event, EventName, ExitReason, Kind};
-use supervision::{Child, LocalPlacement, tell};
+use supervision::{Child, CrashCell, Lease, LocalPlacement, Slots, tell};
 use testkit::deadline::run_paused;
 use testkit::probe::Probe;
 
@@ -48,6 +52,74 @@ fn an_actor_that_stops_says_why() {
             assert!(stage.downs.try_next().is_none());
         });
     }
+}
+
+#[test]
+fn leaving_gives_no_fresh_restarts() {
+    run_paused("history", async {
+        let mut stage = Stage::new();
+        for _ in 0..3 {
+            stage.tell(Do::Boom);
+            assert!(stage.downs.next().await.restarts);
+        }
+        stage.tell(Do::Leave(ExitReason::Passivated));
+        assert_eq!(stage.downs.next().await.reason, ExitReason::Passivated);
+        let mut next = stage.again();
+        next.tell(Do::Boom);
+        assert!(next.downs.next().await.restarts);
+        next.tell(Do::Boom);
+        assert_eq!(next.downs.next().await.reason, ExitReason::IntensityExceeded, "the fifth within a minute");
+        let mut anew = next.again();
+        anew.tell(Do::Boom);
+        assert!(anew.downs.next().await.restarts, "whoever gave up begins anew");
+    });
+}
+
+/// Panics once it has given its slot up.
+struct Late {
+    lease: Lease,
+    cell: CrashCell,
+}
+
+impl Actor for Late {
+    type Context = Context<Self>;
+}
+
+impl Supervised for Late {}
+
+impl Handler<Mail> for Late {
+    type Result = ();
+
+    fn handle(&mut self, _: Mail, _: &mut Self::Context) {
+        self.lease.received();
+        assert!(self.lease.try_release());
+        self.cell.exit_reason(ExitReason::Passivated);
+        panic!("too late");
+    }
+}
+
+#[test]
+fn whoever_crashes_after_it_gave_its_slot_up_does_not_live_again() {
+    run_paused("late", async {
+        let (kernel, log, _) = kernel();
+        let slots = Slots::new(kernel.ports().clock.clone());
+        let key = SessionKey::new("api:late").unwrap();
+        let (mut downs, path) = (Probe::<Down>::new(), ActorPath::session(0, &key));
+        let start = |lease: Lease| {
+            let mut child = Child::new(Arc::clone(&path.0), Kind::Session);
+            child.lease = Some(lease.clone());
+            let cell = child.crash.clone();
+            Some(kernel.spawn(child, &LocalPlacement::new(), 0, move |_| Late { lease, cell }).recipient())
+        };
+        slots.tell(&key, Mail::Passivate, start).unwrap();
+        kernel.monitor(&path, downs.recipient().downgrade());
+        let down = downs.next().await;
+        assert_eq!((down.reason, down.restarts), (ExitReason::Passivated, false));
+        tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+        let told: Vec<_> = log.events().into_iter().map(|event| (event.event, event.verdict)).collect();
+        let gave_up = (EventName::GaveUp, Some("left".to_owned()));
+        assert_eq!(told, [(EventName::Started, None), gave_up, (EventName::Exited, None)]);
+    });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What a crash leaves, and what the next life makes of it.
 
+use supervision::memory::Fault;
+
 use super::*;
 
 #[test]
@@ -109,5 +111,50 @@ fn a_recovered_turn_waits_for_the_tools_of_the_crashed_one() {
         }
         let call = stage.called().await;
         assert_eq!(texts(&call), ["look", "let me look", "new 1", "new 2"]);
+    });
+}
+
+#[test]
+fn a_crash_while_it_loads_does_not_clear_the_turn_that_crashed_before() {
+    run_paused("blame", async {
+        let mut stage = Stage::new();
+        stage.turn("before", "ok").await;
+        stage.filed(3).await;
+        stage.say("boom");
+        let call = stage.called().await;
+        // The transcript cannot be read, in neither of the two ways.
+        stage.disk.fail_next(Fault::ReadEio);
+        stage.disk.fail_next(Fault::ReadEio);
+        stage.delta(&call, BOMB);
+        for _ in 0..2 {
+            let call = stage.called().await;
+            stage.delta(&call, BOMB);
+        }
+        let (id, finished) = stage.finished().await;
+        assert_eq!((id, finished.result), (turn(2), TurnResult::DeadLettered));
+        let crashed: Vec<_> = stage.log.named(EventName::Restarted).into_iter().map(|event| event.turn).collect();
+        assert_eq!(crashed, [Some(turn(2)), None, Some(turn(2)), Some(turn(2))]);
+    });
+}
+
+#[test]
+fn an_end_that_a_crash_kept_from_being_told_is_told_by_the_next_life() {
+    run_paused("late end", async {
+        let mut stage = Stage::new();
+        stage.say("hello");
+        let call = stage.called().await;
+        stage.arm();
+        stage.complete(&call, answer("world"));
+        let event = loop {
+            let event = stage.event().await;
+            if let TurnProgress::Finished(finished) = &event.what {
+                assert_eq!((finished.result, finished.text.as_str()), (TurnResult::Done, "world"));
+                break event;
+            }
+        };
+        assert_eq!((event.turn, event.attempt, event.seq), (turn(1), Attempt(2), 1));
+        assert_eq!(stage.log.named(EventName::Restarted).len(), 1);
+        stage.turn("again", "yes").await;
+        assert!(stage.log.named(EventName::TurnRecovered).is_empty(), "it did not run again");
     });
 }

@@ -120,7 +120,7 @@ impl Stage {
             ports: ports.clone(),
             log: log.clone(),
             journal: journal.clone(),
-            events: Arc::new(Audience(tx, armed.clone())),
+            events: Arc::new(Audience::new(tx, armed.clone())),
             metrics: metrics.clone(),
             tools: specs(),
             transcripts: Arc::new(Transcripts::new(ports.clone(), "/w/sessions".into())),

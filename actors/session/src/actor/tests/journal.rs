@@ -84,6 +84,7 @@ impl Books {
                 alone: false,
             }),
             left_by,
+            blamed: false,
             tools_started: self.tools_started.clone(),
         });
         let item = |accepted: &Arc<Accepted>| item(accepted);

@@ -10,7 +10,7 @@ use protocol::turn::TurnProgress;
 use supervision::planted::{Bug, planted};
 
 use super::{Machine, Place};
-use crate::turn::calls::{self, Calls};
+use crate::turn::calls;
 use crate::turn::recover::{self, Cut, Decision};
 use crate::turn::running::{Phase, Running, Why};
 use crate::turn::{Batch, Effect, Now, Record};
@@ -98,14 +98,7 @@ impl Machine {
 
     fn begin_again(&mut self, cut: &Cut, out: &mut Vec<Effect>) {
         let Some(turn) = self.turn.as_deref_mut() else { return };
-        let progress = recover::progress(&cut.written);
-        turn.user_written |= cut.written.user;
-        turn.round = progress.rounds;
-        turn.usage = progress.usage;
-        turn.calls = Calls::new(&progress.calls);
-        for result in &progress.results {
-            turn.calls.settle(result);
-        }
+        turn.go_on_from(cut);
         let started = match recover::decide(cut, &self.rules) {
             Decision::Again(started) => started,
             Decision::GiveUp(counts) => {
@@ -147,6 +140,10 @@ impl Machine {
             return;
         };
         turn.progress = now.mono;
+        if let Some(cut) = turn.cut.take() {
+            turn.go_on_from(&cut);
+            turn.attempt = cut.turn.started.attempt.next();
+        }
         turn.user_written = true;
         out.push(Effect::Began(turn.id(), turn.attempt));
         let batch = turn.dead_letter("unreadable", UNREADABLE.to_owned(), &self.rules);

@@ -335,7 +335,7 @@ fn a_turn_whose_end_stands_in_the_transcript_ends_without_running_again() {
     let items = vec![item(2), item(4)];
     let started = Started { turn: turn_id(2), attempt: Attempt::FIRST, crashes: 0, deaths: 0, alone: false };
     let cut = Cut {
-        turn: CutTurn { started, left_by: LeftBy::Death, tools_started: Vec::new() },
+        turn: CutTurn { started, left_by: LeftBy::Death, blamed: false, tools_started: Vec::new() },
         blamed: false,
         alone: false,
         written: Written { user: true, messages: Vec::new() },
@@ -428,4 +428,27 @@ fn live_turns_push_nothing() {
     world.take(Step::Answer);
     assert_eq!(world.commits.len(), 1);
     assert_eq!(told(&world), []);
+}
+
+#[test]
+fn a_cut_turn_whose_message_is_gone_leaves_no_call_without_a_result() {
+    let now = Now { mono: Duration::ZERO, wall_ms: 0 };
+    let mut machine = Machine::new(rules());
+    let started = Started { turn: turn_id(2), attempt: Attempt(2), crashes: 0, deaths: 0, alone: false };
+    let said = message(&[("c0".to_owned(), "exec")]);
+    let call = said.calls[0].id.clone();
+    let cut = Cut {
+        turn: CutTurn { started, left_by: LeftBy::Death, blamed: false, tools_started: Vec::new() },
+        blamed: false,
+        alone: false,
+        written: Written { user: true, messages: vec![Message::Assistant(said.into())] },
+    };
+    let items = vec![InboxItem { inline: None, ..item(2) }];
+    machine.load(items, Inbox::default(), Standing { cut: Some(cut), ..Standing::default() }, now);
+    machine.step(Input::Placed, now);
+    let effects = machine.step(Input::Unreadable, now);
+    let batch = effects.iter().find_map(|effect| if let Effect::Commit(batch) = effect { Some(batch) } else { None });
+    let records = &batch.unwrap().records;
+    let answered = |record: &Record| matches!(record, Record::Tool(result) if result.call == call);
+    assert!(records.iter().any(answered), "{records:?}");
 }

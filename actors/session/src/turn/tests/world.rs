@@ -309,9 +309,10 @@ impl World {
                 turn: CutTurn {
                     started: self.started.unwrap_or(fresh),
                     left_by: if self.interrupted { LeftBy::Interrupted } else { left_by },
+                    blamed: false,
                     tools_started: kept.started.iter().filter(|id| !has_result(kept, id)).cloned().collect(),
                 },
-                blamed,
+                blamed: blamed && left_by == LeftBy::Crash,
                 alone: blamed,
                 written: Written { user: kept.user, messages: kept.messages.clone() },
             }
