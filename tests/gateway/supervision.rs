@@ -160,6 +160,7 @@ async fn without_memory_messages_are_refused_until_something_ends() {
     socket.say("b", "refused", "m1").await;
     let error = socket.until("error").await;
     assert_eq!((&error["reason"], error["retry_after_ms"].as_u64() >= Some(2000)), (&json!("busy"), true), "{error}");
+    until("the first one to run", async || gateway.admin("status").await["turns_running"] == 1).await;
     assert!(told(&gateway, "a", "/stop").await.starts_with("Stopped"));
     gateway.settle().await;
     socket.say("b", "taken", "m2").await;
