@@ -21,7 +21,7 @@ use crate::drain::Drain;
 use crate::file::{self, Found, Spare, Standing};
 use crate::index::Row;
 use crate::ledger::Ledger;
-use crate::turn::{self, Cut, Machine, Shown};
+use crate::turn::{self, Cut, Machine, Shown, Verdict};
 use crate::view::View;
 
 /// A session as journal and file have it.
@@ -178,12 +178,7 @@ impl Session {
             self.list();
         }
         self.join_sweep(ctx);
-        if let Some((shown, verdict)) = ending.filter(|(_, verdict)| !open.contains(&verdict.turn)) {
-            // Its end was durable after all.
-            self.emit(shown);
-            self.ended(verdict);
-        }
-        self.tell_ends();
+        self.tell_ends(ending.filter(|(_, verdict)| !open.contains(&verdict.turn)));
         self.perform(effects, ctx);
         for mail in kept {
             self.mail(mail, ctx);
@@ -192,8 +187,13 @@ impl Session {
         self.leave_if_wanted(ctx);
     }
 
-    /// Tells the ends that became durable just before an earlier life crashed: whoever follows these turns still waits.
-    fn tell_ends(&self) {
+    /// Tells the ends that became durable just before an earlier life reloaded (`ending`) or crashed: whoever follows
+    /// these turns still waits.
+    fn tell_ends(&mut self, ending: Option<(Shown, Verdict)>) {
+        if let Some((shown, verdict)) = ending {
+            self.emit(shown);
+            self.ended(verdict);
+        }
         for (turn, attempt) in self.shared.events.unfinished(self.lease.key()) {
             let Life::Live(live) = &self.state else { return };
             let record = live.context.as_ref().filter(|_| !live.machine.knows(turn)).and_then(|all| all.record(turn));
