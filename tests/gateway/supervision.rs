@@ -133,11 +133,12 @@ async fn more_turns_than_may_run_wait_in_turn_and_control_does_not() {
     let gateway = place.start().await;
     let mut socket = gateway.websocket("").await;
     socket.until("ready").await;
-    for chat in ["a", "b", "c"] {
+    for (chat, calls) in [("a", 1), ("b", 2), ("c", 2)] {
         socket.say(chat, &format!("wait {chat}"), "m1").await;
         socket.until("accepted").await;
+        // Sessions begin side by side: who comes first is certain only once it has begun.
+        until("the call", async || model.stats().concurrent == calls).await;
     }
-    until("two calls", async || model.stats().concurrent == 2).await;
     until("the third one to wait", async || gateway.admin("status").await["turns_waiting"] == 1).await;
     assert_eq!(told(&gateway, "c", "/status").await, "Waiting for other conversations, 1 waiting.");
     model.config(|config| config.delay = Duration::ZERO);
