@@ -64,6 +64,17 @@ async fn settled(gateway: &Gateway) -> BTreeMap<String, f64> {
     written.await.expect("the transcript is written")
 }
 
+/// What is larger now than in `before`, of what has no bound of its own here.
+async fn grown_since(before: &BTreeMap<String, f64>, gateway: &Gateway) -> Vec<String> {
+    let now = gauges(gateway).await;
+    let before = |name: &String| before.get(name).copied().unwrap_or_default();
+    now.iter()
+        .filter(|(name, _)| ![CONTEXT, JOURNAL].contains(&name.as_str()) && !name.starts_with("process_"))
+        .filter(|(name, value)| **value > before(name))
+        .map(|(name, value)| format!("{name}: {} -> {value}", before(name)))
+        .collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_turns_of_one_session_leave_everything_as_large_as_after_the_first_thousand() {
     let place = Place::new(json!({
@@ -77,13 +88,15 @@ async fn ten_thousand_turns_of_one_session_leave_everything_as_large_as_after_th
     let last = settled(&gateway).await;
     assert!(last[CONTEXT] <= TURNS as f64 * TURN_BYTES_MAX, "{}", last[CONTEXT]);
     assert!(last[JOURNAL] <= (SEGMENTS_MAX * SEGMENT) as f64, "{}", last[JOURNAL]);
-    let before = |name: &String| warm.get(name).copied().unwrap_or_default();
-    let of_turns = last.iter().filter(|(name, _)| ![CONTEXT, JOURNAL].contains(&name.as_str()));
-    let grown: Vec<String> = of_turns
-        .filter(|(name, value)| **value > before(name) && !name.starts_with("process_"))
-        .map(|(name, value)| format!("{name}: {} -> {value}", before(name)))
-        .collect();
-    assert!(grown.is_empty(), "{grown:#?}");
+    // Some gauges are brought up to date once in a while only.
+    let mut grown = grown_since(&warm, &gateway).await;
+    let small_again = tokio::time::timeout(PATIENCE, async {
+        while !grown.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            grown = grown_since(&warm, &gateway).await;
+        }
+    });
+    assert!(small_again.await.is_ok(), "{grown:#?}");
     // A conversation that rests leaves memory; what stays of it is one row in the list of sessions.
     let rested = tokio::time::timeout(PATIENCE, async {
         while gauges(&gateway).await[CONTEXT] > 0.0 {
