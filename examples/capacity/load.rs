@@ -41,11 +41,8 @@ pub struct Run {
 
 /// The body of one request.
 pub fn body(user: u64) -> Vec<u8> {
-    says(&format!("u{user}"), 200)
-}
-
-fn says(user: &str, length: usize) -> Vec<u8> {
-    let turn = json!({"model": null, "user": user, "messages": [{"role": "user", "content": "x".repeat(length)}]});
+    let turn =
+        json!({"model": null, "user": format!("u{user}"), "messages": [{"role": "user", "content": "x".repeat(200)}]});
     serde_json::to_vec(&turn).expect("writing to memory succeeds")
 }
 
@@ -189,13 +186,16 @@ pub fn rss(pid: u32) -> anyhow::Result<u64> {
 }
 
 /// Turns with much text, until the log uses its segments again, as in a gateway that has served for a while. The bare
-/// server has its whole log from the start.
+/// server has its whole log from the start. Their sessions end at once, so no conversation stays in memory.
 pub async fn age(url: &str) -> anyhow::Result<()> {
-    const TEXTS: u64 = 240;
+    const TEXTS: usize = 240;
     const TEXT_BYTES: usize = 1 << 20;
     let client = provider::http_client()?;
-    for number in 0..TEXTS {
-        ask(&client, url, says(&format!("long{number}"), TEXT_BYTES)).await?;
+    let said = |role: &str, text: &str| json!({"role": role, "content": text});
+    let messages = [said("user", "hi"), said("assistant", "hi"), said("user", &"x".repeat(TEXT_BYTES))];
+    let whole = serde_json::to_vec(&json!({"messages": messages}))?;
+    for _ in 0..TEXTS {
+        ask(&client, url, whole.clone()).await?;
     }
     Ok(())
 }
