@@ -48,18 +48,18 @@ impl Shares {
         Self::of(file_limit())
     }
 
-    /// A reserve first, of which the gateway port may take half and the webhook door a quarter; then two fifths for each door and a fifth for model
-    /// calls. Nobody gets nothing.
+    /// A reserve first, of which the gateway port may take half and the webhook door a quarter; then a third for each
+    /// door and a third for model calls. Nobody gets nothing.
     fn of(files: u64) -> Self {
         let reserve = (RESERVE_MIN + files / 10).min(files);
-        let fifth = (files - reserve) / 5;
+        let third = (files - reserve) / 3;
         let share = |files: u64, max: u64| usize::try_from(files.clamp(1, max)).unwrap_or(usize::MAX);
         Self {
-            websocket: share(fifth.saturating_mul(2), CONNECTIONS_MAX),
-            api: share(fifth.saturating_mul(2), CONNECTIONS_MAX),
+            websocket: share(third, CONNECTIONS_MAX),
+            api: share(third, CONNECTIONS_MAX),
             gateway: share(reserve / 2, GATEWAY_CONNECTIONS_MAX),
             webhook: share(reserve / 4, GATEWAY_CONNECTIONS_MAX),
-            remote_calls: share(fifth, REMOTE_CALLS_MAX),
+            remote_calls: share(third, REMOTE_CALLS_MAX),
         }
     }
 }
@@ -73,11 +73,11 @@ mod tests {
         for (files, websocket, gateway, webhook, remote_calls) in [
             (0, 1, 1, 1, 1),
             (64, 1, 32, 16, 1),
-            (100, 10, 37, 18, 5),
-            (256, 66, 44, 22, 33),
-            (1024, 342, 83, 41, 171),
-            (4096, 1448, 236, 118, 724),
-            (20_000, 7174, 1000, 516, 3587),
+            (100, 8, 37, 18, 8),
+            (256, 55, 44, 22, 55),
+            (1024, 286, 83, 41, 286),
+            (4096, 1207, 236, 118, 1207),
+            (20_000, 5978, 1000, 516, 5000),
             (65_536, 10_000, 1000, 1000, 5000),
             (u64::MAX, 10_000, 1000, 1000, 5000),
         ] {
