@@ -68,6 +68,9 @@ pub fn restore(loaded: &Loaded, dir: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} is no complete backup: backup.json cannot be read", dir.display()))?;
     let manifest: Manifest = serde_json::from_slice(&manifest).context("backup.json is damaged")?;
     refuse_if_used(&loaded.paths)?;
+    if loaded.paths.config.exists() && dir.join("config.json").exists() {
+        return Err(in_use(&loaded.paths.config).into());
+    }
     fs::create_dir_all(&loaded.paths.data)?;
     copy_if_there(&dir.join("config.json"), &loaded.paths.config)?;
     // The restored configuration may put the workspace elsewhere.
@@ -84,15 +87,22 @@ pub fn restore(loaded: &Loaded, dir: &Path) -> anyhow::Result<()> {
 }
 
 fn refuse_if_used(paths: &Paths) -> Result<(), Exit> {
-    for used in [&paths.journal, &paths.sessions] {
-        let holds_something = fs::read_dir(used)
-            .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != ".lock")));
-        if holds_something {
-            let message = format!("{} holds data; restore into a data directory without any", used.display());
-            return Err(Exit::new(ExitCode::Failed, message));
-        }
-    }
-    Ok(())
+    let used = [&paths.journal, &paths.workspace].into_iter().find(|dir| holds_files(dir));
+    used.map_or(Ok(()), |dir| Err(in_use(dir)))
+}
+
+fn in_use(path: &Path) -> Exit {
+    let message = format!("{} is there already; restore into a data directory without any data", path.display());
+    Exit::new(ExitCode::Failed, message)
+}
+
+/// Whether there is a file in `dir` or below, other than locks.
+fn holds_files(dir: &Path) -> bool {
+    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.any(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => holds_files(&entry.path()),
+        Ok(_) | Err(_) => entry.file_name() != ".lock",
+    })
 }
 
 fn copy_if_there(from: &Path, to: &Path) -> anyhow::Result<()> {

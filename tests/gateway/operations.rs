@@ -78,6 +78,17 @@ async fn a_backup_of_a_running_gateway_restores_elsewhere_with_everything() {
     let out = place.run(&["backup", target.to_str().unwrap()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     drop(gateway);
+    for own in ["config.json", "workspace/AGENTS.md"] {
+        let used = Place::empty();
+        let file = used.path().join(own);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "{}").unwrap();
+        let out = used.run(&["restore", target.to_str().unwrap()]);
+        let told = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!((out.status.code(), told.contains("is there already")), (Some(1), true), "{own}: {told}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "{}", "{own} is as it was");
+        assert!(!used.path().join("journal").exists());
+    }
     let elsewhere = Place::empty();
     let out = elsewhere.run(&["restore", target.to_str().unwrap()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
