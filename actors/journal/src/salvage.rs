@@ -86,6 +86,11 @@ pub fn salvage(disk: &dyn Disk, dir: &Path) -> Result<Salvage, OpenError> {
         if headless && part.batches.is_empty() {
             continue;
         }
+        if header.durability == Durability::Full
+            && let Some(why) = survey::cut_short(header, bytes.len() as u64)
+        {
+            holes.push((number, Hole { file: file.clone(), from: end, to: bytes.len() as u64, why }));
+        }
         oldest = checkpoints(&part, &bytes).map(|oldest| survey::believed(oldest, number)).fold(oldest, u64::max);
         // Where batches that are missing before the next sound one must have been.
         let torn = bytes.len() as u64 - end;

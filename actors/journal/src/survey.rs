@@ -156,6 +156,7 @@ fn walk(
     expected: &mut Option<u64>,
     survey: &mut Survey,
 ) -> Result<(), OpenError> {
+    note_cut(path, header, bytes.len() as u64, survey);
     let limit = usize::try_from(header.length).unwrap_or(usize::MAX).min(bytes.len());
     let bytes = &bytes[..limit];
     let mut found = Surveyed { header, batches: Vec::new(), end: HEADER_BYTES, torn_bytes: 0 };
@@ -185,6 +186,23 @@ fn walk(
     }
     survey.segments.push(found);
     Ok(())
+}
+
+/// A segment has its whole length before it has its name, so no crash leaves a shorter one: what is missing may have been
+/// acknowledged.
+fn note_cut(path: &Path, header: SegmentHeader, length: u64, survey: &mut Survey) {
+    let Some(why) = cut_short(header, length) else { return };
+    let damage = Damage { segment: path.to_owned(), offset: length, why };
+    match header.durability {
+        Durability::Full => survey.damages.push((header.number, damage)),
+        Durability::Os => survey.gaps.push(damage),
+    }
+}
+
+/// What is wrong with a segment whose file has only `length` bytes.
+pub fn cut_short(header: SegmentHeader, length: u64) -> Option<String> {
+    let missing = header.length.checked_sub(length).filter(|missing| *missing > 0)?;
+    Some(format!("the file was cut short: it ends {missing} bytes before its segment does"))
 }
 
 fn note_hole(path: &Path, header: SegmentHeader, offset: u64, expected: Option<u64>, number: u64, survey: &mut Survey) {

@@ -73,6 +73,28 @@ fn one_damaged_batch_is_lost_by_name_and_the_rest_goes_on() {
 }
 
 #[test]
+fn a_segment_that_was_cut_short_is_damage_and_no_torn_tail() {
+    let machine = filled();
+    let (before, disk) = (open_keys(&machine), machine.disk.clone());
+    let newest = machine.engine.log.active.header.number;
+    let used = machine.engine.log.here() - machine.engine.log.active.header.base;
+    drop(machine);
+    let path = crate::segment::path(Path::new(DIR), newest);
+    // One batch of the newest segment is gone, and all that was never written behind it.
+    disk.open(&path, Open::Write).unwrap().set_length(used - 100).unwrap();
+    let Err(OpenError::Damaged { segment, offset, why }) = Machine::start(disk.clone(), tiny()) else {
+        panic!("what was acknowledged is gone")
+    };
+    assert_eq!((segment, offset), (path, used - 100));
+    assert!(why.contains("cut short"), "{why}");
+    let done = mend(&disk, true).unwrap();
+    assert_eq!((done.repaired, done.damage.len(), done.open_turns), (true, 1, 59), "{done:?}");
+    let machine = Machine::start(disk, tiny()).unwrap();
+    let lost: Vec<_> = before.keys().filter(|key| open_keys(&machine).get(*key) != Some(&1)).collect();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+}
+
+#[test]
 fn numbers_tell_what_is_missing_of_a_session() {
     let mut machine = Machine::start(disk(), tiny()).unwrap();
     for n in 1..=40 {
