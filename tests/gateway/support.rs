@@ -289,14 +289,22 @@ impl Gateway {
         last["result"].as_str().unwrap_or_else(|| panic!("{key}: {answer}")).to_owned()
     }
 
-    /// Waits until no turn is open.
+    /// Waits until no turn is open, and the transcripts have what there is.
     pub async fn settle(&self) {
         let settled = tokio::time::timeout(PATIENCE, async {
-            while self.admin("status").await["journal"]["open"] != 0 {
+            while !self.is_settled().await {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
         assert!(settled.await.is_ok(), "turns are still open: {}", self.admin("status").await);
+    }
+
+    async fn is_settled(&self) -> bool {
+        let status = self.admin("status").await;
+        // A session that has let go of its turn has counted the lines that its transcript lacks.
+        status["journal"]["open"] == 0
+            && status["turns_running"] == 0
+            && self.get("/metrics").await.1.contains("\ngreenroom_view_lag_bytes 0\n")
     }
 
     /// Waits until no turn is open and nothing waits to be delivered.
