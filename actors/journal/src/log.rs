@@ -9,6 +9,7 @@ use protocol::journal::LogPosition;
 use supervision::planted::{Bug, planted};
 use supervision::ports::{Disk, DiskFile, Open, Stat};
 
+use crate::options::Options;
 use crate::resume::Unsettled;
 use crate::segment::{self, Durability, HEADER_BYTES, SegmentHeader};
 
@@ -105,6 +106,31 @@ pub struct Log {
 }
 
 impl Log {
+    /// Goes on in `active` at that offset, with `batch`. No next segment is ready yet.
+    pub fn new(
+        options: &Options,
+        disk: Arc<dyn Disk>,
+        older: VecDeque<Segment>,
+        (active, offset): (Segment, u64),
+        batch: u64,
+    ) -> Self {
+        Self {
+            disk,
+            dir: options.dir.clone(),
+            segment_bytes: options.segment_bytes,
+            max_bytes: options.max_bytes,
+            durability: options.durability,
+            older,
+            active,
+            offset,
+            batch,
+            next: None,
+            preparing: false,
+            spares: Vec::new(),
+            unsettled: None,
+        }
+    }
+
     /// Bytes that the active segment still takes.
     pub fn room(&self) -> u64 {
         self.active.header.length.saturating_sub(self.offset)

@@ -235,21 +235,7 @@ fn begin_anew(options: &Options, ports: &Ports, salvage: &Salvage, state: State)
         Ok(Segment { header: part.header, file: Arc::from(file) })
     };
     let older: VecDeque<Segment> = salvage.parts.iter().map(open).collect::<Result<_, OpenError>>()?;
-    let log = Log {
-        disk: ports.disk.clone(),
-        dir: options.dir.clone(),
-        segment_bytes: options.segment_bytes,
-        max_bytes: options.max_bytes,
-        durability: options.durability,
-        older,
-        active,
-        offset: HEADER_BYTES,
-        batch: salvage.next_batch,
-        next: None,
-        preparing: false,
-        spares: Vec::new(),
-        unsettled: None,
-    };
+    let log = Log::new(&options, ports.disk.clone(), older, (active, HEADER_BYTES), salvage.next_batch);
     let recovered = Recovered { log, state, report: RecoveryReport::default(), no_space: None };
     let (post, calls) = channel();
     let metrics = Metrics::default();

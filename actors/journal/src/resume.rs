@@ -67,7 +67,7 @@ fn go_on(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Result<Log,
         disk.remove(&path).map_err(at_dir)?;
     }
     disk.sync_dir(dir).map_err(at_dir)?;
-    let mut log = Log { next, spares, ..begun(options, disk, survey, older, active, offset) };
+    let mut log = Log { next, spares, ..Log::new(options, disk, older, (active, offset), survey.next_batch) };
     if log.active.header.durability != options.durability {
         switch_durability(&mut log).map_err(at_dir)?;
     }
@@ -98,32 +98,7 @@ fn wait_for_space(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Re
     let (mut spares, _) = reusable(&*disk, options, survey.unused.iter().cloned().chain(after));
     spares.truncate(SPARES_MAX);
     let full = active.header.length;
-    Ok(Log { unsettled, spares, ..begun(options, disk, survey, older, active, full) })
-}
-
-fn begun(
-    options: &Options,
-    disk: Arc<dyn Disk>,
-    survey: &Survey,
-    older: VecDeque<Segment>,
-    active: Segment,
-    offset: u64,
-) -> Log {
-    Log {
-        disk,
-        dir: options.dir.clone(),
-        segment_bytes: options.segment_bytes,
-        max_bytes: options.max_bytes,
-        durability: options.durability,
-        older,
-        active,
-        offset,
-        batch: survey.next_batch,
-        next: None,
-        preparing: false,
-        spares: Vec::new(),
-        unsettled: None,
-    }
+    Ok(Log { unsettled, spares, ..Log::new(options, disk, older, (active, full), survey.next_batch) })
 }
 
 /// The place of the segment with the last batch.

@@ -156,7 +156,9 @@ fn walk(
     expected: &mut Option<u64>,
     survey: &mut Survey,
 ) -> Result<(), OpenError> {
-    note_cut(path, header, bytes.len() as u64, survey);
+    if let Some(why) = cut_short(header, bytes.len() as u64) {
+        note(header, Damage { segment: path.to_owned(), offset: bytes.len() as u64, why }, survey);
+    }
     let limit = usize::try_from(header.length).unwrap_or(usize::MAX).min(bytes.len());
     let bytes = &bytes[..limit];
     let mut found = Surveyed { header, batches: Vec::new(), end: HEADER_BYTES, torn_bytes: 0 };
@@ -188,18 +190,8 @@ fn walk(
     Ok(())
 }
 
-/// A segment has its whole length before it has its name, so no crash leaves a shorter one: what is missing may have been
-/// acknowledged.
-fn note_cut(path: &Path, header: SegmentHeader, length: u64, survey: &mut Survey) {
-    let Some(why) = cut_short(header, length) else { return };
-    let damage = Damage { segment: path.to_owned(), offset: length, why };
-    match header.durability {
-        Durability::Full => survey.damages.push((header.number, damage)),
-        Durability::Os => survey.gaps.push(damage),
-    }
-}
-
-/// What is wrong with a segment whose file has only `length` bytes.
+/// What is wrong with a segment whose file has only `length` bytes. It has its whole length before it has its name, so no
+/// crash leaves a shorter one: what is missing may have been acknowledged.
 pub fn cut_short(header: SegmentHeader, length: u64) -> Option<String> {
     let missing = header.length.checked_sub(length).filter(|missing| *missing > 0)?;
     Some(format!("the file was cut short: it ends {missing} bytes before its segment does"))
@@ -212,6 +204,11 @@ fn note_hole(path: &Path, header: SegmentHeader, offset: u64, expected: Option<u
         offset,
         why: format!("{expected} is not readable, but batch {number} after it is"),
     };
+    note(header, damage, survey);
+}
+
+/// Without sync a hole is to be expected after a power cut.
+fn note(header: SegmentHeader, damage: Damage, survey: &mut Survey) {
     match header.durability {
         Durability::Full => survey.damages.push((header.number, damage)),
         Durability::Os => survey.gaps.push(damage),

@@ -283,11 +283,10 @@ impl Session {
 
     /// A session with a message is listed, also before it has a transcript.
     fn list(&mut self) {
-        let now_ms = self.shared.ports.clock.wall_ms();
         if let Life::Live(live) = &mut self.state
             && live.row.is_none()
         {
-            let row = Row::fresh(Some(live.ledger.session), now_ms);
+            let row = Row::fresh(Some(live.ledger.session), self.shared.ports.clock.wall_ms());
             live.row = Some(self.shared.transcripts.index().loaded(self.lease.key(), row));
         }
     }

@@ -234,17 +234,23 @@ fn place(disk: &Path) -> Place {
     )
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_stops_acknowledging_says_so_and_goes_on_when_there_is_space() {
-    let name = "chaos::disk::a_full_disk_stops_acknowledging_says_so_and_goes_on_when_there_is_space";
-    let Some(disk) = small_disk(name) else { return };
-    let place = place(disk.directory.path());
+/// A gateway with a message in every chat.
+async fn busy(place: &Place) -> (Gateway, Socket, Sender) {
     let gateway = place.start().await;
     let (mut socket, mut sender) = (gateway.client().await, Sender::default());
     for number in 0..CHATS {
         sender.sent += 1;
         assert_eq!(sender.say(&mut socket, number).await["event"], "accepted");
     }
+    (gateway, socket, sender)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_stops_acknowledging_says_so_and_goes_on_when_there_is_space() {
+    let name = "chaos::disk::a_full_disk_stops_acknowledging_says_so_and_goes_on_when_there_is_space";
+    let Some(disk) = small_disk(name) else { return };
+    let place = place(disk.directory.path());
+    let (gateway, mut socket, mut sender) = busy(&place).await;
     let mut filled = 0;
     for _ in 0..2 {
         disk.fill();
@@ -273,12 +279,7 @@ async fn a_gateway_starts_on_a_full_disk_and_answers_what_was_open_when_there_is
     let name = "chaos::disk::a_gateway_starts_on_a_full_disk_and_answers_what_was_open_when_there_is_space";
     let Some(disk) = small_disk(name) else { return };
     let place = place(disk.directory.path());
-    let gateway = place.start().await;
-    let (mut socket, mut sender) = (gateway.client().await, Sender::default());
-    for number in 0..CHATS {
-        sender.sent += 1;
-        assert_eq!(sender.say(&mut socket, number).await["event"], "accepted");
-    }
+    let (gateway, mut socket, mut sender) = busy(&place).await;
     disk.fill();
     refuses(&sender.say_until_refused(&mut socket).await);
     gateway.kill_nine();
@@ -301,12 +302,7 @@ async fn a_gateway_starts_on_a_read_only_disk_and_answers_what_was_open_when_it_
     let name = "chaos::disk::a_gateway_starts_on_a_read_only_disk_and_answers_what_was_open_when_it_can_be_written";
     let Some(disk) = small_disk(name) else { return };
     let place = place(disk.directory.path());
-    let gateway = place.start().await;
-    let (mut socket, mut sender) = (gateway.client().await, Sender::default());
-    for number in 0..CHATS {
-        sender.sent += 1;
-        assert_eq!(sender.say(&mut socket, number).await["event"], "accepted");
-    }
+    let (gateway, _socket, mut sender) = busy(&place).await;
     gateway.kill_nine();
     // Nothing tells where it listens as long as no file can be written, so that is chosen here.
     let port = testkit::port::free_port();
