@@ -94,3 +94,22 @@ async fn a_stream_that_breaks_before_its_first_word_is_asked_again_and_never_sto
         gateway.chat(json!({"user": "a", "messages": [{"role": "user", "content": "y [[truncate]]"}]}), None).await;
     assert_ne!(status, 200, "a truncated stream passed as an answer: {body}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_the_model_cut_at_its_limit_says_so_also_after_a_restart() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    let body = |text: &str| json!({"user": "a", "messages": [{"role": "user", "content": text}]});
+    for (text, key, reason) in [("long [[finish=length]]", "k1", "length"), ("short", "k2", "stop")] {
+        let (_, answer) = gateway.chat(body(text), Some(key)).await;
+        assert_eq!(answer["choices"][0]["finish_reason"], reason, "{answer}");
+    }
+    assert_eq!(gateway.terminate().await, Some(0));
+    let gateway = place.start().await;
+    for (text, key, reason) in [("long [[finish=length]]", "k1", "length"), ("short", "k2", "stop")] {
+        let (_, answer) = gateway.chat(body(text), Some(key)).await;
+        assert_eq!(answer["choices"][0]["finish_reason"], reason, "{answer}");
+    }
+    assert_eq!(gateway.terminate().await, Some(0));
+}

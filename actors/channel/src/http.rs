@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::meter::{Meter, Metered};
 use crate::open::OpenDoor;
+use crate::silent::{Newcomer, Silent};
 
 /// How long a pause follows an accept that failed, as it does when file handles run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -30,7 +31,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Bounds of one door.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// How long a client may take to send the head of a request, and may idle between two.
+    /// How long a client may take to send the head of a request after the first, and may idle before it.
     pub(crate) head: Duration,
     /// How long running responses may take after `shutdown`.
     pub(crate) drain: Duration,
@@ -85,6 +86,7 @@ pub(crate) async fn serve(
     let open = door.connections();
     let tracker = TaskTracker::new();
     let cut = CancellationToken::new();
+    let silent = Arc::<Silent>::default();
     let mut failing = false;
     loop {
         let accepted = tokio::select! {
@@ -106,13 +108,18 @@ pub(crate) async fn serve(
             }
         };
         failing = false;
-        match Arc::clone(door.places()).try_acquire_owned() {
-            Ok(place) => {
-                let place = Arc::new(Counted::new(place, open.clone()));
-                let served = connection(socket, app.clone(), limits, place, shutdown.clone(), cut.clone());
+        let place = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            place = place(&door, &silent) => place,
+        };
+        match place {
+            Some(place) => {
+                let (place, newcomer) = (Arc::new(Counted::new(place, open.clone())), silent.enter());
+                let served = connection(socket, app.clone(), limits, (place, newcomer), shutdown.clone(), cut.clone());
                 tracker.spawn(door.guard(served));
             }
-            Err(_) => {
+            None => {
                 door.no_place();
                 turn_away(socket);
             }
@@ -124,6 +131,20 @@ pub(crate) async fn serve(
     if tokio::time::timeout(limits.drain, tracker.wait()).await.is_err() {
         cut.cancel();
         tracker.wait().await;
+    }
+}
+
+/// A place for one more connection. When all are taken, that of the one which has been silent for longest: so whoever
+/// asks for something is served however many only hold on to their sockets.
+async fn place(door: &OpenDoor, silent: &Silent) -> Option<OwnedSemaphorePermit> {
+    let places = Arc::clone(door.places());
+    match Arc::clone(&places).try_acquire_owned() {
+        Ok(place) => Some(place),
+        Err(_) if silent.send_oldest_away() => {
+            door.no_place();
+            places.acquire_owned().await.ok()
+        }
+        Err(_) => None,
     }
 }
 
@@ -139,7 +160,7 @@ async fn connection(
     socket: TcpStream,
     app: Router,
     limits: Limits,
-    place: Place,
+    (place, newcomer): (Place, Newcomer),
     shutdown: CancellationToken,
     cut: CancellationToken,
 ) {
@@ -149,9 +170,18 @@ async fn connection(
     }
     let app = TowerToHyperService::new(app);
     let socket = Metered::new(socket, Arc::clone(&place));
+    let newcomer = Arc::new(newcomer);
+    let sender = Arc::clone(&newcomer);
     let service = service_fn(move |mut request| {
         request.extensions_mut().insert(Arc::clone(&place));
-        app.call(request)
+        let (heard, answer) = (sender.hear(), app.call(request));
+        async move {
+            if !heard {
+                // The connection ends in a moment.
+                std::future::pending::<()>().await;
+            }
+            answer.await
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -163,6 +193,7 @@ async fn connection(
     let ended = tokio::select! {
         biased;
         ended = served.as_mut() => ended,
+        () = newcomer.must_go() => return tracing::debug!("connection ended: it sent no request"),
         () = shutdown.cancelled() => {
             served.as_mut().graceful_shutdown();
             tokio::select! {

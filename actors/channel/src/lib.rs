@@ -31,6 +31,7 @@ mod open;
 pub mod openai_api;
 pub mod outbox;
 mod outcome;
+mod silent;
 pub mod webhook;
 pub mod websocket;
 

@@ -229,8 +229,8 @@ pub(crate) async fn read_turn(doors: &Doors, key: &SessionKey, turn: TurnId) -> 
     }
     match tokio::time::timeout(READ_TURN_MAX, answer).await {
         Ok(Ok(Some(TurnRecord::Open))) => Past::Open,
-        Ok(Ok(Some(TurnRecord::Ended { result, text, usage, model }))) => {
-            Past::Ended(Arc::new(Finished { result, text, usage, model: model.into(), latency_ms: 0 }))
+        Ok(Ok(Some(TurnRecord::Ended { result, text, stop, usage, model }))) => {
+            Past::Ended(Arc::new(Finished { result, text, stop, usage, model: model.into(), latency_ms: 0 }))
         }
         Ok(Ok(None)) => Past::Unknown,
         Ok(Err(_)) | Err(_) => Past::Unreachable,

@@ -10,7 +10,8 @@
 //! | 24 | 8 | length of the segment in bytes |
 //! | 32 | 4 | CRC-32C over the 32 bytes before |
 //!
-//! The rest is zero. All integers are little endian. **Invariant:** pure.
+//! The rest is zero. All integers are little endian. Every format keeps the magic, the format's number and the CRC where
+//! they are: a number is believed only if the CRC holds, or damage would pass for a newer version. **Invariant:** pure.
 
 use std::path::{Path, PathBuf};
 
@@ -90,14 +91,14 @@ fn read(bytes: &[u8]) -> Option<Head> {
     reader.byte().ok()?;
     let (number, base, length) = (reader.fixed().ok()?, reader.fixed().ok()?, reader.fixed().ok()?);
     let crc = u32::from_le_bytes(reader.array().ok()?);
-    if magic != MAGIC {
+    if magic != MAGIC || crc != crc32c::crc32c(checked) {
         return None;
     }
     // A newer format may lay out the rest in another way, so only its number is believed.
     if format > FORMAT {
         return Some(Head::Newer(format));
     }
-    if format == 0 || crc != crc32c::crc32c(checked) || length < HEADER_BYTES {
+    if format == 0 || length < HEADER_BYTES {
         return None;
     }
     base.checked_add(length)?;
@@ -164,10 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_named() {
-        let mut bytes = encode(&SegmentHeader { durability: Durability::Full, number: 1, base: 0, length: 8192 });
-        bytes[4] = 2;
-        assert_eq!(decode(&bytes), Head::Newer(2));
+    fn a_newer_format_is_named_and_no_flipped_bit_looks_like_one() {
+        let whole = encode(&SegmentHeader { durability: Durability::Full, number: 1, base: 0, length: 8192 });
+        let mut newer = whole.clone();
+        newer[4] = 2;
+        let crc = crc32c::crc32c(&newer[..CHECKED_BYTES]);
+        newer[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&newer), Head::Newer(2));
+        for bit in 0..(CHECKED_BYTES + 4) * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&flipped), Head::Unsound, "bit {bit}");
+        }
     }
 
     #[test]

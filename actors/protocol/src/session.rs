@@ -18,7 +18,7 @@
 //! sessions can afford.
 
 use actix::Recipient;
-use domain::chat::Usage;
+use domain::chat::{StopReason, Usage};
 use domain::ids::{Attempt, Epoch, SessionId, SessionKey, TurnId};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -152,6 +152,8 @@ pub enum TurnRecord {
         result: TurnResult,
         /// The text that the user was given.
         text: String,
+        /// Why the model stopped last.
+        stop: StopReason,
         /// Tokens.
         usage: Usage,
         /// Model name.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use domain::chat::Usage;
+use domain::chat::{StopReason, Usage};
 use domain::ids::{Attempt, Epoch, SessionKey, ToolCallId, TurnId};
 
 /// Says which incarnation and which attempt an event belongs to. An event with another stamp than the running one is
@@ -123,6 +123,8 @@ pub struct Finished {
     pub result: TurnResult,
     /// The final text: the answer, or the notice that the user is shown.
     pub text: String,
+    /// Why the model stopped; [`StopReason::Error`] or [`StopReason::Aborted`] when the turn was not answered.
+    pub stop: StopReason,
     /// Model name.
     pub model: Arc<str>,
     /// Sum over all model calls of the turn.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::body::TurnBody;
-use domain::chat::Message;
+use domain::chat::{Message, StopReason};
 use domain::history::Kept;
 use domain::ids::TurnId;
 use domain::prompt::{RequestParts, Round, chat_request};
@@ -97,7 +97,8 @@ pub fn record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> {
         TurnClose::Dead => (TurnResult::DeadLettered, record.error.unwrap_or(record.text)),
         TurnClose::Cancelled => (TurnResult::Cancelled, record.error.unwrap_or(record.text)),
     };
-    Some(TurnRecord::Ended { result, text, usage: record.usage, model: record.model.to_string() })
+    let stop = record.stop.unwrap_or(StopReason::Stop);
+    Some(TurnRecord::Ended { result, text, stop, usage: record.usage, model: record.model.to_string() })
 }
 
 /// Turns whose end stands in the transcript.

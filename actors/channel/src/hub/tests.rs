@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use domain::chat::Usage;
+use domain::chat::{StopReason, Usage};
 use protocol::turn::{Finished, TurnResult};
 
 use super::*;
@@ -36,8 +36,8 @@ fn delta(text: &str) -> TurnProgress {
 }
 
 fn finished() -> TurnProgress {
-    let (result, text, model) = (TurnResult::Done, String::new(), "m".into());
-    TurnProgress::Finished(Arc::new(Finished { result, text, model, usage: Usage::default(), latency_ms: 0 }))
+    let (result, text, stop, model) = (TurnResult::Done, String::new(), StopReason::Stop, "m".into());
+    TurnProgress::Finished(Arc::new(Finished { result, text, stop, model, usage: Usage::default(), latency_ms: 0 }))
 }
 
 fn cursor(attempt: u32, seq: u64) -> Option<Cursor> {

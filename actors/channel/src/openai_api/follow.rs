@@ -116,7 +116,7 @@ impl Follow {
 mod tests {
     use std::sync::Arc;
 
-    use domain::chat::Usage;
+    use domain::chat::{StopReason, Usage};
     use domain::ids::SessionKey;
     use proptest::prelude::*;
     use protocol::turn::{TurnEvent, TurnResult};
@@ -143,8 +143,8 @@ mod tests {
     }
 
     fn finished(text: &str) -> TurnProgress {
-        let (result, model) = (TurnResult::Done, "m".into());
-        let finished = Finished { result, text: text.to_owned(), model, usage: Usage::default(), latency_ms: 1 };
+        let (result, stop, model) = (TurnResult::Done, StopReason::Stop, "m".into());
+        let finished = Finished { result, text: text.to_owned(), stop, model, usage: Usage::default(), latency_ms: 1 };
         TurnProgress::Finished(Arc::new(finished))
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Sessions: `api:<session_id>`, else `api:user:<user>`, else `api:default` for a single user message. A request with
 //! several user or any assistant messages brings its own history for that turn; with neither session nor user it is
-//! stateless and archived at once.
+//! stateless and archived at once. An empty `session_id` is an error: it was meant to name a session, and the default one
+//! is another's. An empty `user` counts as absent, as it does for OpenAI, whose clients send it so.
 //!
 //! With an `Idempotency-Key` a request belongs to its key, not to its connection: a repeat waits for and returns the
 //! first one's outcome, also after a restart. Without one, a client that goes away cancels its turn.

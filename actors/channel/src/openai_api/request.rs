@@ -124,7 +124,12 @@ pub(crate) fn parse(bytes: &[u8], served_model: &str) -> Result<ChatRequest, Wro
         Some(_) | None => false,
     };
     let session_id = name(&fields, "session_id")?;
-    let user = name(&fields, "user")?;
+    if session_id.as_deref() == Some("") {
+        let message = "'session_id' is empty; leave it out for the default session";
+        return Err(Wrong::at("session_id", "invalid_value", message));
+    }
+    // OpenAI takes an empty user for none.
+    let user = name(&fields, "user")?.filter(|user| !user.is_empty());
     let messages = match fields.remove("messages") {
         Some(Value::Array(messages)) => messages,
         Some(other) => return Err(Wrong::kind("messages", "an array", &other)),
@@ -340,9 +345,9 @@ fn boolean(fields: &Map<String, Value>, name: &str, path: &str) -> Result<bool, 
     }
 }
 
-/// A session id or user; empty counts as absent.
+/// A session id or user.
 fn name(fields: &Map<String, Value>, field: &str) -> Result<Option<String>, Wrong> {
-    let Some(text) = string(fields, field)?.filter(|text| !text.is_empty()) else { return Ok(None) };
+    let Some(text) = string(fields, field)? else { return Ok(None) };
     if text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
         let message = format!("'{field}' must have at most {NAME_BYTES_MAX} bytes and no control characters");
         return Err(Wrong::at(field, "invalid_value", message));

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Response;
 use axum::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
-use domain::chat::Usage;
+use domain::chat::{StopReason, Usage};
 use domain::ids::TurnId;
 use protocol::turn::{Finished, TurnResult};
 
@@ -121,11 +121,20 @@ fn usage(usage: Usage) -> String {
     )
 }
 
+/// `length`: the model ran into its token limit, the text is cut there; else `stop`. Tools are run here, never by the client.
+fn finish_reason(finished: &Finished) -> &'static str {
+    match finished.stop {
+        StopReason::Length => "length",
+        StopReason::Stop | StopReason::ToolUse | StopReason::Error | StopReason::Aborted => "stop",
+    }
+}
+
 /// A whole `chat.completion`.
 pub(crate) fn completion(turn: TurnId, created_s: u64, model: &str, finished: &Finished) -> Response<Body> {
     let (model, content, usage) = (quoted(model), quoted(&finished.text), usage(finished.usage));
+    let reason = finish_reason(finished);
     let body = format!(
-        r#"{{"id":"chatcmpl-{turn}","object":"chat.completion","created":{created_s},"model":{model},"choices":[{{"index":0,"message":{{"role":"assistant","content":{content},"refusal":null}},"logprobs":null,"finish_reason":"stop"}}],"usage":{usage}}}"#
+        r#"{{"id":"chatcmpl-{turn}","object":"chat.completion","created":{created_s},"model":{model},"choices":[{{"index":0,"message":{{"role":"assistant","content":{content},"refusal":null}},"logprobs":null,"finish_reason":"{reason}"}}],"usage":{usage}}}"#
     );
     let mut response = json(200, body);
     response.headers_mut().insert(TURN_HEADER, turn_value(turn));
@@ -175,7 +184,7 @@ impl Chunks {
 
     /// The end of an answer.
     pub(crate) fn end(&self, out: &mut String, finished: &Finished) {
-        self.chunk(out, "{}", r#""stop""#);
+        self.chunk(out, "{}", &quoted(finish_reason(finished)));
         if self.include_usage {
             let (head, usage) = (&self.head, usage(finished.usage));
             out.push_str(&format!("{head},\"choices\":[],\"usage\":{usage}}}\n\n"));
@@ -196,8 +205,8 @@ mod tests {
     use super::*;
 
     fn finished(result: TurnResult) -> Finished {
-        let usage = Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 1 };
-        Finished { result, text: "he said \"hi\"".into(), model: "m".into(), usage, latency_ms: 1 }
+        let (usage, stop) = (Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 1 }, StopReason::Stop);
+        Finished { result, text: "he said \"hi\"".into(), stop, model: "m".into(), usage, latency_ms: 1 }
     }
 
     fn turn() -> TurnId {

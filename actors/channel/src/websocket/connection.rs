@@ -1,11 +1,12 @@
 //! The reading half of one connection: frames in, messages to the journal, verdicts to the writer.
 //!
 //! Messages are handed over in the order they came and their verdicts are awaited side by side, so one chat never waits
-//! for another's disk sync.
+//! for another's disk sync. Control takes its place among the messages of its chat, see [`super::order`].
 
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::ws::{Message as WsMessage, WebSocket};
@@ -19,6 +20,7 @@ use tokio_tungstenite::tungstenite;
 use tokio_util::sync::CancellationToken;
 
 use super::frames::{self, Incoming, Message, Refused};
+use super::order::{ControlPlace, MessagePlace, Order};
 use super::shows;
 use super::writer::Note;
 use crate::control::Control;
@@ -52,7 +54,13 @@ pub(crate) struct Reader {
     pub(crate) ping_interval: Duration,
     pub(crate) ping_timeout: Duration,
     pub(crate) gone: CancellationToken,
-    chats: HashMap<String, Watch>,
+    chats: HashMap<String, Chat>,
+}
+
+/// A chat that the connection follows.
+struct Chat {
+    order: Order,
+    _watch: Watch,
 }
 
 type Pending = FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>;
@@ -99,7 +107,7 @@ impl Reader {
         loop {
             tokio::select! {
                 biased;
-                () = self.gone.cancelled() => return,
+                () = self.gone.cancelled() => break,
                 Some(()) = pending.next(), if !pending.is_empty() => {}
                 _ = ping.tick() => {
                     let silent = self.doors.ports.clock.mono().saturating_sub(heard);
@@ -142,6 +150,23 @@ impl Reader {
             }
         }
         self.gone.cancel();
+        drop(socket);
+        self.settle(pending).await;
+    }
+
+    /// What was read takes effect, also when its sender did not stay.
+    async fn settle(&mut self, mut pending: Pending) {
+        let places: Vec<_> = self.chats.values_mut().map(|chat| chat.order.control()).collect();
+        let effects = async {
+            for mut place in places {
+                place.come().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = effects => {}
+            () = async { while pending.next().await.is_some() {} } => {}
+        }
     }
 
     fn text(&mut self, text: &str, pending: &Pending) {
@@ -159,7 +184,7 @@ impl Reader {
     fn attach_and_say(&mut self, chat_id: &str, after: Option<Cursor>, pending: &Pending) {
         let key = match self.place_for(chat_id) {
             Ok(key) => key,
-            Err(refusal) => return self.refuse_message(chat_id, refusal),
+            Err(refusal) => return self.refuse_frame(chat_id, (None, None), refusal),
         };
         // What is replayed must come after this frame.
         self.frame(Json::event("attached").text("chat_id", chat_id).done());
@@ -170,7 +195,7 @@ impl Reader {
         }
         let Some(cursor) = after.filter(|_| !followed) else { return };
         if pending.len() >= PENDING_MAX {
-            return self.refuse_message(chat_id, Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS });
+            return self.refuse_frame(chat_id, (None, None), Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS });
         }
         let (doors, outlet, chat_id) = (self.doors.clone(), Arc::clone(&self.outlet), chat_id.to_owned());
         pending.push(Box::pin(async move {
@@ -194,12 +219,16 @@ impl Reader {
     /// Follows a chat; says which turn runs, and whether the cursor's one is followed.
     fn attach(&mut self, chat_id: &str, key: &SessionKey, after: Option<Cursor>) -> (Option<TurnId>, bool) {
         // Leaving first: what comes meanwhile is in the replay.
-        if self.chats.remove(chat_id).is_none() {
-            self.outlet.grow(OUTLET_CHAT_BYTES);
-        }
+        let order = match self.chats.remove(chat_id) {
+            Some(Chat { order, .. }) => order,
+            None => {
+                self.outlet.grow(OUTLET_CHAT_BYTES);
+                Order::default()
+            }
+        };
         let sink: Arc<dyn Sink> = Arc::<Outlet<Note>>::clone(&self.outlet);
         let attached = self.doors.hub.attach_chat(key, after, sink);
-        self.chats.insert(chat_id.to_owned(), attached.watch);
+        self.chats.insert(chat_id.to_owned(), Chat { order, _watch: attached.watch });
         (attached.running.map(|running| running.0), attached.followed)
     }
 
@@ -208,7 +237,10 @@ impl Reader {
         let chat_id = chat_id.unwrap_or_else(|| self.default_chat.clone());
         let key = match self.place_for(&chat_id) {
             Ok(key) => key,
-            Err(refusal) => return self.refuse_message(&chat_id, refusal),
+            Err(refusal) => {
+                let names = (message_id.as_ref().map(MessageId::as_str), client_turn_id.as_deref());
+                return self.refuse_frame(&chat_id, names, refusal);
+            }
         };
         if !self.chats.contains_key(&chat_id) {
             self.attach(&chat_id, &key, None);
@@ -229,21 +261,23 @@ impl Reader {
             self.doors.refused(Door::WebSocket, &asked.key, refusal);
             return push_frame(&self.outlet, asked.refusal(refusal));
         }
+        let chat = self.chats.get_mut(&asked.chat_id).expect("it is followed since above");
         if let Some(control) = control {
-            return pending.push(Box::pin(asked.control(control)));
+            return pending.push(Box::pin(asked.control(control, chat.order.control())));
         }
-        self.outlet.note(Note::Submitted { turn, client_turn_id: asked.client_turn_id.clone() }, 0);
-        let message_id = asked.message_id.clone().unwrap_or_else(|| own_message_id(turn));
-        let verdict = self.doors.submit(Submission {
-            key: asked.key.clone(),
-            turn,
-            source: source("ws"),
-            message_id,
-            route: Route::Live,
-            body: text_body(&text),
-        });
+        let mut place = chat.order.message();
+        if place.waits() {
+            return pending.push(Box::pin(async move {
+                place.come().await;
+                let verdict = asked.submit(&text);
+                place.handed_over();
+                asked.answer(verdict, place).await;
+                drop(room);
+            }));
+        }
+        let verdict = asked.submit(&text);
         pending.push(Box::pin(async move {
-            asked.answer(verdict).await;
+            asked.answer(verdict, place).await;
             drop(room);
         }));
     }
@@ -255,10 +289,12 @@ impl Reader {
         self.frame(json.maybe("client_turn_id", refused.client_turn_id.as_deref()).done());
     }
 
-    fn refuse_message(&self, chat_id: &str, refusal: Refusal) {
+    /// Refuses a frame with these names (message id, the client's turn id) for which the connection has no place.
+    fn refuse_frame(&self, chat_id: &str, names: (Option<&str>, Option<&str>), refusal: Refusal) {
         self.doors.rejected(Door::WebSocket, "connection_full");
         let json = Json::event("error").text("detail", "this connection has too many chats or questions open");
         let json = json.text("reason", refusal.word()).text("chat_id", chat_id);
+        let json = json.maybe("message_id", names.0).maybe("client_turn_id", names.1);
         self.frame(json.raw("retry_after_ms", FRAME_RETRY_MS).done());
     }
 
@@ -272,19 +308,43 @@ impl Reader {
 }
 
 impl Asked {
-    async fn control(self, control: Control) {
+    /// Hands the message to the journal.
+    fn submit(&self, text: &str) -> oneshot::Receiver<Enqueued> {
+        let (turn, client_turn_id) = (self.turn, self.client_turn_id.clone());
+        self.outlet.note(Note::Submitted { turn, client_turn_id }, 0);
+        self.doors.submit(Submission {
+            key: self.key.clone(),
+            turn,
+            source: source("ws"),
+            message_id: self.message_id.clone().unwrap_or_else(|| own_message_id(turn)),
+            route: Route::Live,
+            body: text_body(text),
+        })
+    }
+
+    async fn control(self, control: Control, mut place: ControlPlace) {
+        place.come().await;
         if let Some(message_id) = &self.message_id {
             let json = Json::event("accepted").text("chat_id", &self.chat_id).text("message_id", message_id.as_str());
             push_frame(&self.outlet, json.raw("turn_id", "null").raw("control", true).done());
         }
-        let text = control.perform(&self.doors, &self.key).await;
+        let mut performed = std::pin::pin!(control.perform(&self.doors, &self.key));
+        // The session is told before the first wait; its answer holds nobody up.
+        let text = match futures::poll!(performed.as_mut()) {
+            Poll::Ready(text) => text,
+            Poll::Pending => {
+                drop(place);
+                performed.await
+            }
+        };
         let json = Json::event("message").text("chat_id", &self.chat_id).text("text", &text);
         let json = json.raw("turn_id", "null").raw("control", true);
         push_frame(&self.outlet, json.maybe("client_turn_id", self.client_turn_id.as_deref()).done());
     }
 
-    async fn answer(self, verdict: oneshot::Receiver<Enqueued>) {
+    async fn answer(self, verdict: oneshot::Receiver<Enqueued>, place: MessagePlace) {
         let verdict = self.doors.verdict(Door::WebSocket, &self.key, verdict.await.ok());
+        drop(place);
         match verdict {
             Verdict::Accepted { turn, seq, position, state } => {
                 let word = match state {

@@ -1,6 +1,9 @@
 //! Client frames, read. Pure: text in, an order or a precise complaint out.
 
+use std::fmt;
+
 use domain::ids::MessageId;
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::hub::cursor::Cursor;
@@ -13,6 +16,9 @@ const CHAT_ID_BYTES_MAX: usize = 64;
 
 /// Longest turn id that a client may choose.
 const CLIENT_TURN_ID_BYTES_MAX: usize = 128;
+
+/// Longest id of the client's that an error repeats to it, also when the id itself is what is wrong.
+const ID_BYTES_SHOWN: usize = 256;
 
 /// What part of an unknown name is repeated to the client.
 const NAME_BYTES_SHOWN: usize = 64;
@@ -48,7 +54,7 @@ pub(crate) struct Message {
 pub(crate) struct Refused {
     pub(crate) reason: &'static str,
     pub(crate) detail: String,
-    /// As far as the frame has them in a usable form.
+    /// As far as they can be read, so that the client finds its frame.
     pub(crate) chat_id: Option<String>,
     pub(crate) message_id: Option<String>,
     pub(crate) client_turn_id: Option<String>,
@@ -70,18 +76,57 @@ pub(crate) fn parse(frame: &str) -> Result<Incoming, Refused> {
     if !frame.trim_start().starts_with('{') {
         return Ok(Incoming::Message(plain(frame.to_owned(), None)?));
     }
-    let value: Value = serde_json::from_str(frame)
-        .map_err(|error| Refused::bad_frame(format!("the frame is not valid JSON: {}", place(&error))))?;
-    let Value::Object(fields) = value else {
-        return Err(Refused::bad_frame("the frame is no JSON object"));
-    };
-    parse_object(&fields).map_err(|mut refused| {
-        let text = |name: &str| fields.get(name).and_then(Value::as_str);
-        refused.chat_id = text("chat_id").filter(|id| is_chat_id(id)).map(str::to_owned);
-        refused.message_id = text("message_id").filter(|id| MessageId::new(id).is_ok()).map(str::to_owned);
-        refused.client_turn_id = text("turn_id").filter(|id| is_client_turn_id(id)).map(str::to_owned);
-        refused
-    })
+    let read = serde_json::from_str(frame)
+        .map_err(|error| Refused::bad_frame(format!("the frame is not valid JSON: {}", place(&error))));
+    read.and_then(|fields| parse_object(&fields)).map_err(|refused| Names::of(frame).on(refused))
+}
+
+/// The names that a frame carries, as far as it can be read: also of one that is cut, or that has a text without a
+/// meaning in it.
+#[derive(Default)]
+struct Names {
+    chat_id: Option<String>,
+    message_id: Option<String>,
+    turn_id: Option<String>,
+}
+
+impl Names {
+    fn of(frame: &str) -> Self {
+        let mut names = Self::default();
+        // What stands before the place where it ends is kept.
+        let _ = serde_json::Deserializer::from_str(frame).deserialize_map(&mut names);
+        names
+    }
+
+    fn on(self, refused: Refused) -> Refused {
+        let Self { chat_id, message_id, turn_id: client_turn_id } = self;
+        Refused { chat_id, message_id, client_turn_id, ..refused }
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Names {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            let place = match name.as_str() {
+                "chat_id" => &mut self.chat_id,
+                "message_id" => &mut self.message_id,
+                "turn_id" => &mut self.turn_id,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            let value = map.next_value::<Value>()?;
+            *place = value.as_str().filter(|id| id.len() <= ID_BYTES_SHOWN).map(str::to_owned);
+        }
+        Ok(())
+    }
 }
 
 fn parse_object(fields: &Map<String, Value>) -> Result<Incoming, Refused> {
@@ -253,6 +298,28 @@ mod tests {
         };
         assert!(message.webui);
         assert_eq!(message.client_turn_id.as_deref(), Some("t-1"));
+    }
+
+    #[test]
+    fn an_error_carries_the_names_that_can_be_read() {
+        let (names, long) = (r#""chat_id":"c","message_id":"m","turn_id":"t""#, "x".repeat(ID_BYTES_SHOWN + 1));
+        let all = (Some("c"), Some("m"), Some("t"));
+        for (frame, expected) in [
+            (format!(r#"{{{names},"type":"dance"}}"#), all),
+            (format!(r#"{{"type":"message",{names},"content":"cut"#), all),
+            (format!(r#"{{"type":"message","content":"\ud800",{names}}}"#), all),
+            (format!(r#"{{"type":"message","content":1e999,{names}}}"#), all),
+            (format!(r#"{{"media":{}{},{names}}}"#, "[".repeat(200), "]".repeat(200)), all),
+            (r#"{"content":"x","chat_id":"c","message_id":"é"}"#.to_owned(), (Some("c"), Some("é"), None)),
+            (r#"{"type":"attach","chat_id":"../x"}"#.to_owned(), (Some("../x"), None, None)),
+            (r#"{"type":"message","message_id":7,"chat_id":"c"}"#.to_owned(), (Some("c"), None, None)),
+            (format!(r#"{{"type":"message","message_id":"{long}","chat_id":"c"}}"#), (Some("c"), None, None)),
+            (r#"{"type":"mess"#.to_owned(), (None, None, None)),
+        ] {
+            let refused = parse(&frame).unwrap_err();
+            let found = (refused.chat_id, refused.message_id, refused.client_turn_id);
+            assert_eq!((found.0.as_deref(), found.1.as_deref(), found.2.as_deref()), expected, "{frame}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod frames;
+pub(crate) mod order;
 mod serve;
 pub(crate) mod shows;
 mod tokens;

@@ -189,7 +189,7 @@ pub(crate) fn past(chat_id: &str, turn: TurnId, finished: &Finished, client_turn
 
 #[cfg(test)]
 mod tests {
-    use domain::chat::Usage;
+    use domain::chat::{StopReason, Usage};
     use domain::ids::SessionKey;
     use serde_json::Value;
 
@@ -238,6 +238,7 @@ mod tests {
         TurnProgress::Finished(Arc::new(Finished {
             result: TurnResult::Done,
             text: text.to_owned(),
+            stop: StopReason::Stop,
             model: "m".into(),
             usage: Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 1 },
             latency_ms: 12,

@@ -7,15 +7,18 @@ use std::time::Duration;
 use channel::Secret;
 use channel::openai_api::{ApiConfig, serve};
 use domain::body::{ContextRole, HistorySource, TurnBody};
+use domain::chat::StopReason;
 use protocol::journal::{BusyReason, Enqueued};
 use protocol::session::TurnRecord;
-use protocol::turn::TurnResult;
+use protocol::turn::{Finished, TurnProgress, TurnResult};
 use serde_json::{Value, json};
 use testkit::deadline::with_deadline;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::client::{get, post, read_until, receive, send};
-use crate::world::{World, finished, text_of};
+use crate::client::{Reply, get, post, read_until, receive, send};
+use crate::world::{Player, World, ended, finished, text_of};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -110,9 +113,7 @@ async fn one_key_is_one_turn() {
     assert_eq!(post(address, CHAT, key, &ask("other", json!({}))).await.status, 422);
     turn.say("lo").end("Hello").finish(TurnResult::Done, "Hello");
     read_until(&mut again, "[DONE]").await;
-    let record = finished(TurnResult::Done, "Hello");
-    let record = TurnRecord::Ended { result: record.result, text: record.text, usage: record.usage, model: "m".into() };
-    world.backend.records.lock().unwrap().insert(message.turn, record);
+    world.backend.records.lock().unwrap().insert(message.turn, ended(finished(TurnResult::Done, "Hello")));
     let late = post(address, CHAT, key, &ask("hi", json!({}))).await.json();
     assert_eq!(late["id"], format!("chatcmpl-{}", message.turn));
     assert_eq!(late["choices"][0]["message"]["content"], "Hello");
@@ -134,26 +135,63 @@ async fn a_client_that_leaves_takes_its_turn_along() {
     assert_eq!(world.hub.sessions(), 0, "nothing is left behind");
 }
 
+/// A turn's four answers: whole and streamed, then both once more under the same key after it ended.
+async fn four_answers(play: impl Fn(&mut Player), record: impl Fn() -> Finished) -> Vec<Reply> {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    let mut replies = Vec::new();
+    for stream in [false, true] {
+        let key = format!("idempotency-key: {stream}\r\n");
+        let body = ask("hi", json!({"stream": stream, "user": stream.to_string()}));
+        let socket = send(address, "POST", CHAT, &key, &body).await;
+        let message = world.message().await;
+        play(&mut world.play(&message.key, message.turn));
+        replies.push(receive(socket).await);
+        world.backend.records.lock().unwrap().insert(message.turn, ended(record()));
+        replies.push(post(address, CHAT, &key, &body).await);
+    }
+    replies
+}
+
 #[tokio::test]
 async fn turns_without_an_answer_are_error_objects() {
-    let (world, address, _) = open(ApiConfig::new("m")).await;
     for (result, status, code) in [
         (TurnResult::Failed, 502, "provider_error"),
         (TurnResult::DeadLettered, 500, "dead_lettered"),
         (TurnResult::Cancelled, 409, "cancelled"),
     ] {
-        let socket = send(address, "POST", CHAT, "", &ask("hi", json!({}))).await;
-        let message = world.message().await;
-        world.play(&message.key, message.turn).start().finish(result, "sorry");
-        let reply = receive(socket).await;
-        assert_eq!((reply.status, &reply.json()["error"]["code"]), (status, &code.into()));
-        assert_eq!(reply.header("x-should-retry"), Some("false"));
-        let socket = send(address, "POST", CHAT, "", &ask("hi", json!({"stream": true}))).await;
-        let message = world.message().await;
-        world.play(&message.key, message.turn).start().finish(result, "sorry");
-        let reply = receive(socket).await;
-        assert_eq!(chunks(&reply.body).last().unwrap()["error"]["code"], code);
-        assert!(!reply.body.contains("[DONE]"));
+        let play = |turn: &mut Player| turn.start().say("par").finish(result, "sorry");
+        let replies = four_answers(play, || finished(result, "sorry")).await;
+        for reply in &replies[..2] {
+            assert_eq!((reply.status, &reply.json()["error"]["code"]), (status, &code.into()));
+            assert_eq!(reply.json()["error"]["message"], "sorry");
+            assert_eq!(reply.header("x-should-retry"), Some("false"));
+        }
+        for reply in &replies[2..] {
+            assert_eq!(reply.status, 200);
+            let error = &chunks(&reply.body).pop().unwrap()["error"];
+            assert_eq!((&error["code"], &error["message"]), (&code.into(), &"sorry".into()));
+            assert!(!reply.body.contains("[DONE]") && !reply.body.contains(r#""finish_reason":""#), "{}", reply.body);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_cut_at_the_limit_says_so() {
+    for (stop, reason) in [(StopReason::Stop, "stop"), (StopReason::Length, "length")] {
+        let cut = || Finished { stop, ..finished(TurnResult::Done, "Hel") };
+        let play = |turn: &mut Player| {
+            turn.start().say("Hel").end("Hel").emit(TurnProgress::Finished(Arc::new(cut())));
+        };
+        let replies = four_answers(play, cut).await;
+        for reply in &replies[..2] {
+            assert_eq!(reply.json()["choices"][0]["finish_reason"], reason);
+        }
+        for reply in &replies[2..] {
+            let chunks = chunks(&reply.body);
+            assert_eq!(text(&chunks), "Hel");
+            assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], reason);
+            assert!(reply.body.ends_with("data: [DONE]\n\n"));
+        }
     }
 }
 
@@ -276,6 +314,28 @@ async fn a_key_lets_in_from_anywhere() {
     let page = "origin: https://app.example\r\nhost: box.lan\r\n";
     assert_eq!(get(address, "/v1/models", page).await.status, 401);
     assert_eq!(get(address, "/v1/models", &format!("{page}authorization: Bearer sesame\r\n")).await.status, 200);
+}
+
+#[tokio::test]
+async fn connections_that_ask_for_nothing_keep_nobody_out() {
+    let config = ApiConfig { connections_max: 2, ..ApiConfig::new("m") };
+    let (world, address, _) = open(config).await;
+    let asked = send(address, "POST", CHAT, "", &ask("hi", json!({}))).await;
+    let message = world.message().await;
+    let mut silent = Vec::new();
+    for _ in 0..5 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+        assert_eq!(get(address, "/health", "").await.status, 200);
+    }
+    let mut half = TcpStream::connect(address).await.unwrap();
+    half.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    assert_eq!(get(address, "/health", "").await.status, 200, "half a head is none");
+    for mut socket in silent.into_iter().chain([half]) {
+        let closed = with_deadline("the silent one is closed", socket.read(&mut [0; 16])).await;
+        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    }
+    world.play(&message.key, message.turn).answer("Hello");
+    assert_eq!(receive(asked).await.status, 200, "whoever was heard is answered");
 }
 
 #[tokio::test]

@@ -10,7 +10,6 @@ use channel::websocket::{TokenIssue, WebsocketConfig, serve};
 use domain::ids::SessionKey;
 use futures::{SinkExt, StreamExt};
 use protocol::journal::{BusyReason, Enqueued};
-use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
 use serde_json::{Value, json};
 use testkit::deadline::with_deadline;
@@ -20,7 +19,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::client;
-use crate::world::{World, finished, text_of};
+use crate::world::{World, ended, finished, text_of};
 
 struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
@@ -157,10 +156,7 @@ async fn a_repeat_gets_the_first_outcome_and_starts_nothing() {
     let events = second.events(4).await;
     assert_eq!(names(&events), ["delta", "stream_end", "turn_end", "goal_status"]);
     assert_eq!(events[1]["text"], "Hello", "the part that was missed comes with the end");
-    let record = finished(TurnResult::Done, "Hello");
-    let record =
-        TurnRecord::Ended { result: record.result, text: record.text, usage: record.usage, model: "m".to_owned() };
-    world.backend.records.lock().unwrap().insert(message.turn, record);
+    world.backend.records.lock().unwrap().insert(message.turn, ended(finished(TurnResult::Done, "Hello")));
     let mut third = Client::connect(address).await;
     third.say("c", "hi", "m1").await;
     let events = third.events(3).await;
@@ -213,6 +209,42 @@ async fn refusals_are_errors_that_leave_the_connection_open() {
     }
     client.say("c", "hi", "m1").await;
     assert_eq!(client.event().await["event"], "accepted");
+}
+
+#[tokio::test]
+async fn a_stop_finds_the_message_before_it_and_not_the_one_after() {
+    let (world, address, _) = open(WebsocketConfig::default()).await;
+    let mut client = Client::connect(address).await;
+    world.hold_verdicts();
+    for (chat, text, id) in [("c", "one", "m1"), ("c", "/stop", "s1"), ("c", "two", "m2"), ("d", "/stop", "s2")] {
+        client.say(chat, text, id).await;
+    }
+    assert_eq!(text_of(&world.message().await), "one");
+    let other = client.events(2).await;
+    assert_eq!((&other[0]["message_id"], &other[1]["chat_id"]), (&"s2".into(), &"d".into()), "another chat waits not");
+    world.tell_verdicts();
+    assert_eq!(text_of(&world.message().await), "two");
+    assert_eq!(*world.backend.stops.lock().unwrap(), [1, 1]);
+    let events = client.events(4).await;
+    let first: Vec<_> = events.iter().filter_map(|event| event["message_id"].as_str()).collect();
+    assert_eq!(first, ["m1", "s1", "m2"], "{events:?}");
+}
+
+#[tokio::test]
+async fn what_a_client_said_before_it_left_takes_effect() {
+    let (world, address, _) = open(WebsocketConfig::default()).await;
+    let mut client = Client::connect(address).await;
+    world.hold_verdicts();
+    for (text, id) in [("one", "m1"), ("/stop", "s1"), ("two", "m2")] {
+        client.say("c", text, id).await;
+    }
+    assert_eq!(text_of(&world.message().await), "one");
+    client.0.close(None).await.unwrap();
+    let gone = async { while client.0.next().await.is_some() {} };
+    with_deadline("the door hears that the client leaves", gone).await;
+    world.tell_verdicts();
+    assert_eq!(text_of(&world.message().await), "two");
+    assert_eq!(*world.backend.stops.lock().unwrap(), [1]);
 }
 
 #[tokio::test]

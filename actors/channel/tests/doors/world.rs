@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use channel::doors::{Doors, DoorsParts, PhaseWord};
 use channel::{Hub, Phase};
 use domain::body::TurnBody;
-use domain::chat::{Usage, plain_text};
+use domain::chat::{StopReason, Usage, plain_text};
 use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionKey, Source, TurnId};
 use protocol::journal::{
     Accepted, AcceptedState, AskRows, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
@@ -42,6 +42,9 @@ pub struct World {
 
 type Asked = (SessionKey, Source, MessageId);
 
+/// Tells a verdict.
+type Tell = Box<dyn FnOnce() + Send>;
+
 /// A turn that waits in `api:asleep`, of which only the journal knows.
 pub const WAITING: &str = "01890a5d-ac96-774b-bcce-b302099a8059";
 
@@ -57,6 +60,10 @@ pub struct Backend {
     /// Whether a turn's first event comes before the door hears the verdict.
     pub hasty: std::sync::atomic::AtomicBool,
     pub writable: std::sync::atomic::AtomicBool,
+    /// While it is there, verdicts wait in it.
+    held: Mutex<Option<Vec<Tell>>>,
+    /// The stops that came, and how many messages the journal had taken then.
+    pub stops: Mutex<Vec<usize>>,
 }
 
 impl World {
@@ -80,6 +87,8 @@ impl World {
             cancels,
             hasty: false.into(),
             writable: true.into(),
+            held: Mutex::default(),
+            stops: Mutex::default(),
         });
         let ports = Ports {
             disk: PowerCutDisk::new(),
@@ -126,6 +135,17 @@ impl World {
     /// Answers the next message so.
     pub fn refuse(&self, refusal: Enqueued) {
         *self.backend.refusal.lock().unwrap() = Some(refusal);
+    }
+
+    /// From now on no verdict is told.
+    pub fn hold_verdicts(&self) {
+        *self.backend.held.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// Tells them.
+    pub fn tell_verdicts(&self) {
+        let held = self.backend.held.lock().unwrap().take();
+        held.into_iter().flatten().for_each(|tell| tell());
     }
 
     pub fn play(&self, key: &SessionKey, turn: TurnId) -> Player {
@@ -186,7 +206,18 @@ impl Player {
 
 pub fn finished(result: TurnResult, text: &str) -> Finished {
     let usage = Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 0 };
-    Finished { result, text: text.to_owned(), model: "m".into(), usage, latency_ms: 5 }
+    let stop = match result {
+        TurnResult::Done => StopReason::Stop,
+        TurnResult::Failed | TurnResult::DeadLettered => StopReason::Error,
+        TurnResult::Cancelled => StopReason::Aborted,
+    };
+    Finished { result, text: text.to_owned(), stop, model: "m".into(), usage, latency_ms: 5 }
+}
+
+/// What the transcript has of a turn that ended so.
+pub fn ended(finished: Finished) -> TurnRecord {
+    let Finished { result, text, stop, usage, .. } = finished;
+    TurnRecord::Ended { result, text, stop, usage, model: "m".to_owned() }
 }
 
 /// What the user said.
@@ -222,7 +253,11 @@ impl Journal for Backend {
             Player { hub, key, turn, attempt: 1, seq: 0 }.start();
         }
         self.messages.send(message).unwrap();
-        told.tell(Enqueued::Accepted { turn, seq, position: 0, state: AcceptedState::Running });
+        let tell = move || told.tell(Enqueued::Accepted { turn, seq, position: 0, state: AcceptedState::Running });
+        match &mut *self.held.lock().unwrap() {
+            Some(held) => held.push(Box::new(tell)),
+            None => tell(),
+        }
     }
     fn load(&self, _: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
         unreachable!("doors load nothing")
@@ -297,6 +332,7 @@ impl Sessions for Backend {
             }
             Mail::CancelTurn { turn } => self.cancels.send(turn).unwrap(),
             Mail::Stop { all, reply } => {
+                self.stops.lock().unwrap().push(self.known.lock().unwrap().len());
                 let _ = reply.send(Stopped { cancelled: None, dropped: u32::from(all), waiting: 0, later: false });
             }
             Mail::Status { reply } => {

@@ -128,6 +128,21 @@ fn a_lost_head_costs_nothing_and_a_lost_segment_what_was_in_it() {
 }
 
 #[test]
+fn a_flipped_bit_in_a_head_is_damage_and_no_newer_version() {
+    for (segment, offset) in [(2, 4), (2, 5), (1, 4)] {
+        let machine = filled();
+        let disk = machine.disk.clone();
+        damage(&disk, segment, offset, &[3]);
+        let Err(refused) = Machine::start(disk.clone(), tiny()) else { panic!("segment {segment} has no sound head") };
+        assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
+        assert!(refused.to_string().contains("journal repair"), "{refused}");
+        let report = mend(&disk, true).unwrap();
+        assert_eq!((report.repaired, report.open_turns), (true, 60), "{report:?}");
+        assert_eq!(Machine::start(disk, tiny()).unwrap().report.open_turns, 60);
+    }
+}
+
+#[test]
 fn the_records_are_shown_with_what_was_said_only_when_asked() {
     let mut machine = Machine::start(disk(), tiny()).unwrap();
     let body = domain::body::TurnBody::text("the secret").encode();

@@ -10,7 +10,7 @@ use supervision::ports::{Disk, Open};
 
 use super::machine::*;
 use crate::call::Call;
-use crate::{Durability, OpenError, Options, check};
+use crate::{Durability, OpenError, Options, check, segment};
 
 /// Fills the log with commits of `name` until `until` holds.
 fn write_until(machine: &mut Machine, name: &str, until: impl Fn(&Machine) -> bool) -> Loaded {
@@ -285,7 +285,10 @@ fn a_torn_tail_is_cut() {
 #[test]
 fn a_newer_format_is_refused_by_name() {
     let machine = filled(tiny());
-    overwrite(&machine, 1, 4, &[9, 0]);
+    let head = segment::encode(&machine.engine.log.older[0].header);
+    let mut checked = [&head[..4], &[9, 0], &head[6..32]].concat();
+    checked.extend_from_slice(&crc32c::crc32c(&checked).to_le_bytes());
+    overwrite(&machine, 1, 0, &checked);
     let Err(error) = Machine::start(machine.disk.clone(), tiny()) else { panic!("it was not refused") };
     assert!(error.to_string().contains("has journal format 9; this version reads up to 1"), "{error}");
 }

@@ -197,8 +197,8 @@ impl Session {
         for (turn, attempt) in self.shared.events.unfinished(self.lease.key()) {
             let Life::Live(live) = &self.state else { return };
             let record = live.context.as_ref().filter(|_| !live.machine.knows(turn)).and_then(|all| all.record(turn));
-            let Some(TurnRecord::Ended { result, text, usage, model }) = record else { continue };
-            let finished = Finished { result, text, model: model.into(), usage, latency_ms: 0 };
+            let Some(TurnRecord::Ended { result, text, stop, usage, model }) = record else { continue };
+            let finished = Finished { result, text, stop, model: model.into(), usage, latency_ms: 0 };
             let what = TurnProgress::Finished(Arc::new(finished));
             self.emit(Shown { turn, attempt: attempt.next(), seq: 1, what });
         }

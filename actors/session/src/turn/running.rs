@@ -87,6 +87,7 @@ pub(super) struct Ending {
     /// Why, for a dead letter.
     pub reason: Option<&'static str>,
     pub text: String,
+    pub stop: StopReason,
     pub model: Arc<str>,
 }
 
@@ -156,6 +157,7 @@ impl Running {
             result: TurnResult::Done,
             reason: None,
             text: message.text.clone(),
+            stop: message.stop,
             model: Arc::clone(&message.model),
         };
         let mut batch = self.batch();
@@ -170,7 +172,8 @@ impl Running {
     pub fn failure(&mut self, text: String, rules: &Rules) -> Batch {
         let message = notice(StopReason::Error, std::mem::take(&mut self.partial), Some(text.clone()), rules);
         let mut batch = self.closing_batch();
-        let ending = Ending { result: TurnResult::Failed, reason: None, text, model: Arc::clone(&message.model) };
+        let (stop, model) = (message.stop, Arc::clone(&message.model));
+        let ending = Ending { result: TurnResult::Failed, reason: None, text, stop, model };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Failed)));
         self.end(batch, TurnEnd::Done, ending)
     }
@@ -179,8 +182,8 @@ impl Running {
     pub fn dead_letter(&mut self, reason: &'static str, text: String, rules: &Rules) -> Batch {
         let message = notice(StopReason::Error, String::new(), Some(text.clone()), rules);
         let mut batch = self.closing_batch();
-        let ending =
-            Ending { result: TurnResult::DeadLettered, reason: Some(reason), text, model: Arc::clone(&message.model) };
+        let (stop, model) = (message.stop, Arc::clone(&message.model));
+        let ending = Ending { result: TurnResult::DeadLettered, reason: Some(reason), text, stop, model };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Dead)));
         self.end(batch, TurnEnd::Dead { reason: reason.into() }, ending)
     }
@@ -190,8 +193,9 @@ impl Running {
         let partial = std::mem::take(&mut self.partial);
         let message = notice(StopReason::Aborted, partial, Some(CANCELLED_NOTICE.to_owned()), rules);
         let mut batch = self.closing_batch();
-        let model = Arc::clone(&message.model);
-        let ending = Ending { result: TurnResult::Cancelled, reason: None, text: CANCELLED_NOTICE.to_owned(), model };
+        let (stop, model) = (message.stop, Arc::clone(&message.model));
+        let text = CANCELLED_NOTICE.to_owned();
+        let ending = Ending { result: TurnResult::Cancelled, reason: None, text, stop, model };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Cancelled)));
         self.end(batch, TurnEnd::Cancelled { why: "stopped".into() }, ending)
     }
@@ -200,8 +204,8 @@ impl Running {
     pub fn finished(&mut self, ending: Ending, now: Now) -> (u64, Shown) {
         let accepted_ms = self.accepted.as_ref().map_or(now.wall_ms, |accepted| accepted.accepted_ms);
         let latency_ms = now.wall_ms.saturating_sub(accepted_ms);
-        let Ending { result, text, model, .. } = ending;
-        let finished = Finished { result, text, model, usage: self.usage, latency_ms };
+        let Ending { result, text, stop, model, reason: _ } = ending;
+        let finished = Finished { result, text, stop, model, usage: self.usage, latency_ms };
         (latency_ms, self.show(TurnProgress::Finished(Arc::new(finished))))
     }
 

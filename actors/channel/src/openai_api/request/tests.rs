@@ -129,6 +129,7 @@ fn wrong_requests_name_the_field() {
         ),
         (&format!(r#"{{"session_id":5,{user}}}"#), "invalid_type", Some("session_id")),
         (&format!(r#"{{"session_id":"a\nb",{user}}}"#), "invalid_value", Some("session_id")),
+        (&format!(r#"{{"session_id":"","user":"u",{user}}}"#), "invalid_value", Some("session_id")),
         (&format!(r#"{{"user":[],{user}}}"#), "invalid_type", Some("user")),
         (&format!(r#"{{"n":2,{user}}}"#), "unsupported_value", Some("n")),
         (&format!(r#"{{"temperature":"hot",{user}}}"#), "invalid_type", Some("temperature")),
