@@ -1,6 +1,7 @@
 //! The command line as clap sees it. Only parsing: no IO, no defaults that need the disk.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use domain::ids::{LetterId, SessionKey, TurnId};
@@ -31,7 +32,8 @@ pub struct Cli {
 /// Where configuration and data are.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Place {
-    /// Configuration file; its directory is the data directory [default: ~/.greenroom/config.json]
+    /// Configuration file; its directory is the data directory, unless GREENROOM_HOME names one
+    /// [default: ~/.greenroom/config.json]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Workspace directory, instead of the configured one
@@ -55,12 +57,14 @@ pub enum Command {
     /// Talk to the agent: one message with -m, else a conversation
     #[command(
         after_help = "Examples:\n  greenroom agent -m \"hello\"\n  greenroom agent -m \"and now?\" -s cli:work\n  \
-        greenroom agent                     interactive; /help lists its commands"
+        greenroom agent                     interactive; /help lists its commands\n  \
+        greenroom agent < lines.txt         each line is a message, or a command\n\n\
+        A first word like /help is a command, also with -m and from a pipe, and never reaches the model."
     )]
     Agent(AgentArgs),
     /// Write a first configuration and workspace; nothing that exists is touched
     #[command(after_help = "Examples:\n  greenroom onboard\n  GREENROOM_HOME=/srv/greenroom greenroom onboard")]
-    Onboard,
+    Onboard(Output),
     /// Show whether a gateway runs here, and how it is
     #[command(after_help = "Examples:\n  greenroom status\n  greenroom status --json")]
     Status(Output),
@@ -73,7 +77,7 @@ pub enum Command {
     /// Read the supervision log: what died, why, what was lost and what runs again
     #[command(
         after_help = "Examples:\n  greenroom logs --follow\n  greenroom logs --session api:7 --event restarted --since 2h\n  \
-        greenroom logs --path '/registry/*/session/telegram:*' --json\n  greenroom logs --why api:7"
+        greenroom logs --path '/registry/*/session/websocket:*' --json\n  greenroom logs --why api:7"
     )]
     Logs(LogsArgs),
     /// Show the live tree of actors of the running gateway
@@ -95,7 +99,7 @@ pub enum Command {
         greenroom deadletters retry 0193e0a1-7b1c-7000-8000-000000000001:1"
     )]
     Deadletters(Deadletters),
-    /// Check this machine and directory: sandbox, file limit, sync speed, clock, locks, file system
+    /// Check configuration, directory and machine: journal, disk, sync speed, locks, sandbox, file limit, clock
     #[command(after_help = "Examples:\n  greenroom doctor\n  greenroom doctor --json")]
     Doctor(Output),
     /// Check the configuration
@@ -112,16 +116,20 @@ pub enum Command {
     Journal(Journal),
     /// Copy everything that is needed to go on elsewhere into a new directory, also while a gateway runs
     #[command(after_help = "Examples:\n  greenroom backup /mnt/backup/2026-11-29")]
-    Backup {
-        /// A directory that does not exist yet
-        dir: PathBuf,
-    },
+    Backup(CopyArgs),
     /// Put a backup in place as the data directory, which must not hold data yet
     #[command(after_help = "Examples:\n  GREENROOM_HOME=/srv/greenroom greenroom restore /mnt/backup/2026-11-29")]
-    Restore {
-        /// The backup
-        dir: PathBuf,
-    },
+    Restore(CopyArgs),
+}
+
+/// Arguments of `backup` and `restore`.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// The directory of the backup; `backup` makes it, so that it must not be there yet
+    pub dir: PathBuf,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// How to print.
@@ -166,8 +174,10 @@ pub struct AgentArgs {
 #[derive(Debug, Subcommand)]
 pub enum Sessions {
     /// All sessions, newest first
+    #[command(after_help = "Example:\n  greenroom sessions list --json")]
     List(Output),
     /// The transcript of one session
+    #[command(after_help = "Example:\n  greenroom sessions show api:user:ann")]
     Show {
         /// Session key
         key: String,
@@ -190,6 +200,7 @@ pub enum Sessions {
 #[derive(Debug, Subcommand)]
 pub enum Deadletters {
     /// All dead letters, oldest first
+    #[command(after_help = "Example:\n  greenroom deadletters list --json")]
     List(Output),
     /// One dead letter: why, when, route, and what the supervision log kept of it
     #[command(after_help = "Example:\n  greenroom deadletters show 0193e0a1-7b1c-7000-8000-000000000001 --content")]
@@ -226,7 +237,8 @@ pub enum Deadletters {
 /// `config …`
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Read the configuration and say what is wrong or unused
+    /// Read the configuration and say what is wrong, doubtful or unused, and where
+    #[command(after_help = "Example:\n  greenroom config check --json")]
     Check(Output),
 }
 
@@ -290,14 +302,20 @@ pub struct TopArgs {
     #[arg(long, value_enum, default_value_t = Sort::Running)]
     pub sort: Sort,
     /// Seconds between two looks
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub interval: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub interval: Duration,
     /// Print one snapshot and end
     #[arg(long)]
     pub once: bool,
     /// How to print.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// A time between two looks.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.2..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "a number from 0.2 to 3600 is expected".to_owned())
 }
 
 /// By what `top` orders, the largest first.
@@ -359,9 +377,47 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-        for command in Cli::command().get_subcommands() {
+        let mut open = vec![Cli::command()];
+        while let Some(command) = open.pop() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("greenroom "), "{} has no example", command.get_name());
+            open.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    /// Examples are commands that are understood.
+    #[test]
+    fn every_example_parses() {
+        let mut open = vec![Cli::command()];
+        let mut examples = 0;
+        while let Some(command) = open.pop() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter(|line| line.starts_with("  ") && line.contains(" greenroom ")) {
+                let after = line.rsplit_once(" greenroom ").unwrap().1;
+                let example = after.split("  ").next().unwrap().split(" <").next().unwrap();
+                let words = example.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+                let words: Vec<&str> = std::iter::once("greenroom").chain(words).collect();
+                // A text of several words in quotes counts as one.
+                let words: Vec<&str> = if example.contains('"') {
+                    let mut words: Vec<&str> = words.into_iter().take_while(|word| *word != "-m").collect();
+                    words.extend(["-m", "text"]);
+                    words
+                } else {
+                    words
+                };
+                assert!(Cli::try_parse_from(&words).is_ok(), "{line}: {words:?}");
+                examples += 1;
+            }
+            open.extend(command.get_subcommands().cloned());
+        }
+        assert!(examples > 30, "{examples}");
+    }
+
+    #[test]
+    fn intervals_are_sensible_numbers() {
+        for (text, expect) in [("0.2", true), ("3600", true), ("0", false), ("-1", false), ("nan", false), ("x", false)]
+        {
+            assert_eq!(seconds(text).is_ok(), expect, "{text}");
         }
     }
 

@@ -80,26 +80,47 @@ use std::ffi::OsString;
 use std::future::Future;
 
 use clap::Parser;
+use serde_json::Value;
 
 use exit::{Exit, ExitCode};
 
 /// Runs the program with these arguments (the first is its name) and returns the exit code.
-pub fn main_with<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> i32 {
+pub fn main_with<T: Into<OsString>>(arguments: impl IntoIterator<Item = T>) -> i32 {
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
     let cli = match cli::Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Printing fails only when nobody reads; the code says it all.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Ok } as i32;
-        }
+        Err(error) => return unparsed(&error, json),
     };
     telemetry::init("warn");
     match run(commands::run(cli)) {
         Ok(()) => ExitCode::Ok as i32,
         Err(error) => {
             eprintln!("greenroom: {error:#}");
+            print_error(json, Exit::body_of(&error));
             Exit::code_of(&error) as i32
         }
+    }
+}
+
+/// Help, the version, or what is wrong with the command line.
+fn unparsed(error: &clap::Error, json: bool) -> i32 {
+    // Printing fails only when nobody reads; the code says it all.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::Ok as i32;
+    }
+    let text = error.to_string();
+    let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    print_error(json, Some(exit::error_body(ExitCode::Usage.word(), sentence)));
+    ExitCode::Usage as i32
+}
+
+/// With `--json`, failures are JSON too.
+fn print_error(json: bool, body: Option<Value>) {
+    if let Some(body) = body.filter(|_| json) {
+        // Nobody is left to tell.
+        let _ = commands::print_json(&body);
     }
 }
 

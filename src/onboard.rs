@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::config::Paths;
 
 /// What [`onboard`] did.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Report {
     /// Files and directories that were made, in order.
     pub created: Vec<PathBuf>,
@@ -163,10 +163,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::config::{Config, ConfigError, LoadRequest, ProviderChoice, load, locate_for_onboard};
+    use crate::config::{Config, LoadRequest, ProviderChoice, load, survey};
 
     fn run(request: &LoadRequest) -> Result<Report, OnboardError> {
-        onboard(&locate_for_onboard(request).unwrap())
+        onboard(&survey(request).unwrap().paths)
     }
 
     fn request(home: &Path) -> LoadRequest {
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!((mode(&home), mode(&home.join("config.json"))), (0o700, 0o600));
         let loaded = load(&request(&home)).unwrap();
         assert_eq!(loaded.warnings, []);
-        assert!(matches!(loaded.provider(&Default::default()), Ok(ProviderChoice::Offline { .. })));
+        assert!(matches!(loaded.provider, ProviderChoice::Offline { .. }));
         let defaults = Config::default();
         assert_eq!((loaded.config.api, loaded.config.gateway), (defaults.api, defaults.gateway));
         assert_eq!(loaded.config.channels, defaults.channels);
@@ -233,13 +233,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();
-        let said = locate_for_onboard(&request(&file)).unwrap_err().to_string();
+        let said = survey(&request(&file)).unwrap().require_workspace().unwrap_err().to_string();
         assert!(said.starts_with(&file.display().to_string()), "{said}");
         let mut below = request(root.path());
         below.workspace = Some(file.join("workspace"));
         let said = run(&below).unwrap_err().to_string();
         assert!(said.starts_with(&format!("{}/workspace: cannot be created: ", file.display())), "{said}");
-        fs::write(root.path().join("config.json"), "{").unwrap();
-        assert!(matches!(locate_for_onboard(&request(root.path())), Err(ConfigError::Syntax { .. })));
     }
 }

@@ -16,7 +16,6 @@ mod server;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::bail;
 use serde_json::{Value, json};
 
 use load::{Measured, Run};
@@ -48,6 +47,18 @@ const QUICK_SIZE: Size = Size {
     unfinished: 5_000,
 };
 
+const HELP: &str = "\
+Measures what this machine can serve and prints one JSON object.
+
+Usage: capacity [scale | listing] [--quick]
+
+  (nothing)   turns per second and memory, next to the ceilings of the same machine
+  scale       how far one process goes: turns in flight, model calls, recovery
+  listing     lists of many sessions
+  --quick     short runs, for a first look
+
+Example: cargo run --release --example capacity -- scale --quick";
+
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -63,7 +74,14 @@ fn main() -> anyhow::Result<()> {
         ["scale"] => greenroom::run(print(scale::measure(FULL_SIZE))),
         ["scale", "--quick"] => greenroom::run(print(scale::measure(QUICK_SIZE))),
         ["listing"] => greenroom::run(print(listing::measure(LISTED))),
-        _ => bail!("usage: capacity [scale | listing] [--quick]"),
+        ["-h" | "--help" | "help"] => {
+            println!("{HELP}");
+            Ok(())
+        }
+        _ => {
+            eprintln!("capacity: these arguments mean nothing: {}\n\n{HELP}", words.join(" "));
+            std::process::exit(2)
+        }
     }
 }
 

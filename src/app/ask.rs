@@ -9,7 +9,7 @@ use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use futures::Stream;
 use protocol::journal::{DuplicateState, Enqueue, Enqueued};
-use protocol::session::{Mail, Status, TurnRecord};
+use protocol::session::{Mail, Status, Stopped, TurnRecord};
 use protocol::turn::{Finished, Route, TurnEvent, TurnProgress};
 use tokio::sync::{mpsc, oneshot};
 
@@ -111,13 +111,12 @@ impl App {
         self.submit(key, text).await?.finished().await
     }
 
-    /// Cancels the running turn of a session.
-    pub async fn cancel(&self, key: &SessionKey) {
+    /// Cancels the running turn of a session, and with `all` the waiting ones. `None`: nothing runs.
+    pub async fn cancel(&self, key: &SessionKey, all: bool) -> Option<Stopped> {
         let (reply, stopped) = oneshot::channel();
-        if self.sessions().tell_live(key, Mail::Stop { all: false, reply }).is_ok() {
-            // A session that goes away meanwhile has nothing left to cancel.
-            let _ = stopped.await;
-        }
+        self.sessions().tell_live(key, Mail::Stop { all, reply }).ok()?;
+        // A session that goes away meanwhile has nothing left to cancel.
+        stopped.await.ok()
     }
 
     /// What a session does.

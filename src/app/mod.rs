@@ -23,6 +23,7 @@ use channel::doors::PhaseWord;
 use channel::outbox::{Board, Deliverer};
 use channel::{Hub, Phase};
 use domain::ids::SessionKey;
+use domain::text::counted;
 use journal::LogJournal;
 use protocol::journal::{DeadLetter, Journal};
 use protocol::metrics::Metrics;
@@ -71,8 +72,9 @@ impl App {
             Purpose::OneShot | Purpose::AtRest => Duration::ZERO,
         };
         let open = self.journal.status().open;
+        let running = u64::try_from(self.metrics.turns_running.get()).unwrap_or(0);
         let mut event = Event::new(EventName::GatewayStopping, ActorPath("/".into()), Kind::Process);
-        event.reason = Some(format!("{} turns running, {open} open", self.metrics.turns_running.get()));
+        event.reason = Some(format!("{} running, {open} open", counted(running, "turn")));
         event.verdict = Some(format!("running turns may end within {} s", drain.as_secs()));
         let cause = self.log.record(event);
         self.phase.set(PhaseWord::Draining);
@@ -81,9 +83,9 @@ impl App {
         let left = self.registry.stop(drain).await;
         let kept = self.journal.status().open;
         let mut event = Event::new(EventName::GatewayStopped, ActorPath("/".into()), Kind::Process);
-        let late = if left > 0 { format!(", {left} sessions did not end") } else { String::new() };
+        let late = if left > 0 { format!(", {} did not end", counted(left, "session")) } else { String::new() };
         event.reason =
-            Some(format!("{} turns ended, {kept} are kept for the next start{late}", open.saturating_sub(kept)));
+            Some(format!("{} ended, {kept} kept for the next start{late}", counted(open.saturating_sub(kept), "turn")));
         event.cause = Some(cause);
         self.log.record(event);
         if let Some(deliverer) = &self.deliverer {

@@ -28,18 +28,14 @@ pub struct Model {
 }
 
 /// Chooses the provider; one of the program's own goes before the configured one.
-pub fn model(
-    loaded: &Loaded,
-    env: &std::collections::BTreeMap<String, String>,
-    own: Option<Arc<dyn provider::Model>>,
-) -> Result<Model, crate::config::ConfigError> {
+pub fn model(loaded: &Loaded, own: Option<Arc<dyn provider::Model>>) -> Model {
     let running = loaded.config.runtime.max_running_turns;
     if let Some(own) = own {
         let (provider, model) = (own.name(), own.name());
         let settings = Settings { backend: Backend::Own(own), concurrent_max: running, limits: Limits::default() };
-        return Ok(Model { provider, model, settings });
+        return Model { provider, model, settings };
     }
-    Ok(match loaded.provider(env)? {
+    match &loaded.provider {
         ProviderChoice::Offline { .. } => Model {
             provider: "offline".into(),
             model: "offline".into(),
@@ -67,7 +63,7 @@ pub fn model(
                 },
             }
         }
-    })
+    }
 }
 
 /// Settings of the tools.

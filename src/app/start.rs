@@ -33,16 +33,21 @@ impl App {
     /// [`serve`](Self::serve).
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let Options { loaded, purpose, tools, channels, world } = options;
-        let env = crate::commands::environment();
+        match purpose {
+            Purpose::Gateway | Purpose::Embedded | Purpose::OneShot => loaded.require_valid(),
+            // Whoever only looks needs the place, and none of the settings.
+            Purpose::AtRest => loaded.require_workspace(),
+        }
+        .map_err(Exit::from)?;
         let own = world.as_ref().and_then(|world| world.model.clone());
-        let model = parts::model(&loaded, &env, own).map_err(config_error)?;
+        let model = parts::model(&loaded, own);
         #[cfg_attr(not(feature = "otel"), expect(unused_mut, reason = "only the export changes it"))]
         let mut metrics = protocol::metrics::Metrics::default();
         #[cfg(feature = "otel")]
-        let exporter = crate::otel::start(&mut metrics, &env)
+        let exporter = crate::otel::start(&mut metrics, &crate::commands::environment())
             .map_err(|error| Exit::new(ExitCode::Config, format!("{error:#}")))?;
         let ground = Ground::take(&loaded, purpose, world, metrics).await?;
-        let keepers = Keepers::open(&loaded, &ground, channels)?;
+        let keepers = Keepers::open(&loaded, purpose, &ground, channels)?;
         let hub = Hub::new();
         let gauges = start_sessions(&loaded, &ground, &keepers, &hub, &model, tools)?;
         let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
@@ -80,7 +85,12 @@ impl App {
 
 impl Keepers {
     /// Recovers the journal. No session is started before the front ends are there.
-    fn open(loaded: &Loaded, ground: &Ground, own: Vec<Arc<dyn PushChannel>>) -> anyhow::Result<Self> {
+    fn open(
+        loaded: &Loaded,
+        purpose: Purpose,
+        ground: &Ground,
+        own: Vec<Arc<dyn PushChannel>>,
+    ) -> anyhow::Result<Self> {
         let Ground { ports, metrics, log, kernel, placement, memory, real } = ground;
         let transcripts = Arc::new(Transcripts::new(ports.clone(), loaded.paths.sessions.clone()));
         let children = Children::new(kernel.clone(), placement.clone(), parts::restart_policy(&loaded.config));
@@ -93,7 +103,10 @@ impl Keepers {
             memory: memory.clone(),
         });
         let inlet = Arc::new(Inlet::default());
-        let channels = delivery::channels(&loaded.config, own, ports)?;
+        let channels = match purpose {
+            Purpose::Gateway | Purpose::Embedded | Purpose::OneShot => delivery::channels(&loaded.config, own, ports)?,
+            Purpose::AtRest => PushChannels::new(),
+        };
         let open = if real.is_some() { LogJournal::open } else { LogJournal::open_local };
         let opened = open(
             journal::Options { memory: memory.clone(), ..parts::journal(loaded) },

@@ -1,17 +1,21 @@
 //! `greenroom agent`: one message, or a conversation. Talks to the running gateway when there is one; otherwise the same
 //! actors run in this process, with the doors closed.
 
+mod line;
 mod terminal;
 
 use std::io::Write;
 
 use anyhow::Context;
+use channel::control::Control;
 use domain::ids::SessionKey;
 use futures::StreamExt;
 use protocol::turn::{TurnProgress, TurnResult};
 use serde_json::{Value, json};
 
+use self::line::{Line, understand};
 use super::admin::{Admin, Lines, encode};
+use super::print;
 use crate::app::{App, Options};
 use crate::cli::AgentArgs;
 use crate::config::Loaded;
@@ -43,7 +47,7 @@ pub async fn run(loaded: Loaded, arguments: AgentArgs) -> anyhow::Result<()> {
         None => Host::Here(Box::new(App::start(Options::one_shot(loaded)).await?)),
     };
     let outcome = match arguments.message {
-        Some(text) => once(&host, &key, &text).await,
+        Some(text) => answer(&host, &key, &text).await.map(|_| ()),
         None => terminal::converse(&host, &key, history).await,
     };
     if let Host::Here(app) = host {
@@ -52,12 +56,40 @@ pub async fn run(loaded: Loaded, arguments: AgentArgs) -> anyhow::Result<()> {
     outcome
 }
 
+/// What the terminal shows for `/help`.
+const HELP: &str = "/help  this text\n/status  what the session does\n/stop  cancel the running turn (also Ctrl-C)\n\
+                    /stop all  cancel it and the waiting ones\n/quit  leave (also Ctrl-D)";
+
+/// Whether a conversation goes on.
+#[derive(Debug, PartialEq, Eq)]
+enum GoOn {
+    Yes,
+    No,
+}
+
+/// Answers a line: commands here, messages by the agent.
+async fn answer(host: &Host, key: &SessionKey, text: &str) -> anyhow::Result<GoOn> {
+    match understand(text) {
+        Line::Empty => {}
+        Line::Quit => return Ok(GoOn::No),
+        Line::Control(Control::Help) => print(HELP)?,
+        Line::Control(Control::Status) => print(&host.status(key).await?)?,
+        Line::Control(Control::Stop { all }) => print(&host.stop(key, all).await?)?,
+        Line::Unknown(word) => {
+            let message = format!("{word}: no such command; try /help. It was not sent to the agent");
+            return Err(Exit::new(ExitCode::Usage, message).into());
+        }
+        Line::Message(text) => once(host, key, text).await?,
+    }
+    Ok(GoOn::Yes)
+}
+
 async fn once(host: &Host, key: &SessionKey, text: &str) -> anyhow::Result<()> {
     let mut shown = Shown::default();
     tokio::select! {
         biased;
         _ = tokio::signal::ctrl_c() => {
-            host.stop(key).await?;
+            host.stop(key, false).await?;
             Err(Exit::new(ExitCode::Interrupted, "interrupted").into())
         }
         said = host.say(key, text, |piece| shown.show(piece)) => match said? {
@@ -150,14 +182,20 @@ impl Host {
         }
     }
 
-    async fn stop(&self, key: &SessionKey) -> anyhow::Result<()> {
-        match self {
-            Self::Here(app) => app.cancel(key).await,
+    /// Cancels the running turn, and says what came of it.
+    async fn stop(&self, key: &SessionKey, all: bool) -> anyhow::Result<String> {
+        let stopped = match self {
+            Self::Here(app) => serde_json::to_value(app.cancel(key, all).await)?,
             Self::Gateway(admin) => {
-                admin.post(&format!("sessions/{}/stop", encode(key.as_str())), &json!({})).await?;
+                let path = format!("sessions/{}/stop?all={all}", encode(key.as_str()));
+                admin.post(&path, &json!({})).await?.json().await?
             }
-        }
-        Ok(())
+        };
+        let running = if stopped["cancelled"].is_string() { "stopped the running turn" } else { "nothing was running" };
+        let later =
+            if stopped["later"] == true { "; what would run next is stopped when the session is back" } else { "" };
+        let count = |name: &str| stopped[name].as_u64().unwrap_or(0);
+        Ok(format!("{running}; {} dropped, {} waiting{later}", count("dropped"), count("waiting")))
     }
 }
 

@@ -9,13 +9,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use domain::text::counted;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::admin::Admin;
-use super::{environment, print};
+use super::{environment, print, print_json};
 use crate::app::{App, Options};
-use crate::config::{LoadRequest, Loaded, Paths, load};
+use crate::cli::CopyArgs;
+use crate::config::{LoadRequest, Loaded, Paths, survey};
 use crate::exit::{Exit, ExitCode};
 
 /// `backup.json`.
@@ -27,8 +29,9 @@ struct Manifest {
 }
 
 /// Copies everything into `dir`, which must not exist.
-pub async fn backup(loaded: Loaded, dir: &Path) -> anyhow::Result<()> {
-    let target = std::path::absolute(dir)?;
+pub async fn backup(loaded: Loaded, arguments: &CopyArgs) -> anyhow::Result<()> {
+    loaded.require_workspace().map_err(Exit::from)?;
+    let target = std::path::absolute(&arguments.dir)?;
     if target.exists() {
         bail!(Exit::new(ExitCode::Failed, format!("{} exists; a backup needs a new directory", target.display())));
     }
@@ -59,11 +62,16 @@ pub async fn backup(loaded: Loaded, dir: &Path) -> anyhow::Result<()> {
     };
     // Written last: a directory without it is no complete backup.
     fs::write(target.join("backup.json"), serde_json::to_vec_pretty(&manifest)?)?;
-    print(&format!("{} holds the journal and {files} workspace file(s)", target.display()))
+    if arguments.output.json {
+        return print_json(&json!({"dir": target, "made": manifest.made, "workspace_files": files}));
+    }
+    print(&format!("{} holds the journal and {}", target.display(), counted(files, "workspace file")))
 }
 
 /// Puts a backup in place of an empty data directory.
-pub fn restore(loaded: &Loaded, dir: &Path) -> anyhow::Result<()> {
+pub fn restore(loaded: &Loaded, arguments: &CopyArgs) -> anyhow::Result<()> {
+    let dir = &arguments.dir;
+    loaded.require_workspace().map_err(Exit::from)?;
     let manifest = fs::read(dir.join("backup.json"))
         .with_context(|| format!("{} is no complete backup: backup.json cannot be read", dir.display()))?;
     let manifest: Manifest = serde_json::from_slice(&manifest).context("backup.json is damaged")?;
@@ -72,18 +80,38 @@ pub fn restore(loaded: &Loaded, dir: &Path) -> anyhow::Result<()> {
         return Err(in_use(&loaded.paths.config).into());
     }
     fs::create_dir_all(&loaded.paths.data)?;
+    let copied = dir.join("config.json").exists();
     copy_if_there(&dir.join("config.json"), &loaded.paths.config)?;
     // The restored configuration may put the workspace elsewhere.
     let request = LoadRequest { config: Some(loaded.paths.config.clone()), workspace: None, env: environment() };
-    let paths = if loaded.paths.config.exists() { load(&request)?.paths } else { loaded.paths.clone() };
+    let paths = if loaded.paths.config.exists() { restored_paths(&request, copied)? } else { loaded.paths.clone() };
     refuse_if_used(&paths)?;
     copy_tree(&dir.join("journal"), &paths.journal, &[])?;
     let files = copy_tree(&dir.join("workspace"), &paths.workspace, &[])?;
+    if arguments.output.json {
+        let (data, workspace) = (&paths.data, &paths.workspace);
+        let body = json!({"data": data, "workspace": workspace, "made": manifest.made, "workspace_files": files});
+        return print_json(&body);
+    }
     print(&format!(
-        "restored the backup of {} into {}: journal and {files} workspace file(s)",
+        "restored the backup of {} into {}: journal and {}",
         manifest.made,
-        paths.data.display()
+        paths.data.display(),
+        counted(files, "workspace file")
     ))
+}
+
+/// Where the restored configuration puts things; one that does not say so is taken away again.
+fn restored_paths(request: &LoadRequest, copied: bool) -> anyhow::Result<Paths> {
+    let found = survey(request).map_err(Exit::from)?;
+    if let Err(unsure) = found.require_workspace() {
+        if copied {
+            fs::remove_file(&found.paths.config)?;
+        }
+        return Err(Exit::from(unsure).into());
+    }
+    super::warn_of_problems(&found);
+    Ok(found.paths)
 }
 
 fn refuse_if_used(paths: &Paths) -> Result<(), Exit> {

@@ -3,6 +3,7 @@
 
 use channel::gateway::letters::{self, Fault};
 use domain::ids::{LetterId, TurnId};
+use domain::text::counted;
 use serde_json::{Value, json};
 
 use super::admin::{Admin, encode};
@@ -28,7 +29,7 @@ fn path(id: LetterId) -> String {
 
 fn refused(fault: Fault) -> anyhow::Error {
     let code = if fault.status == 503 { ExitCode::Refused } else { ExitCode::Failed };
-    Exit::new(code, fault.message).into()
+    Exit::new(code, fault.message).named(fault.code).into()
 }
 
 async fn list(loaded: Loaded, output: Output) -> anyhow::Result<()> {
@@ -96,7 +97,7 @@ fn in_words(body: &Value) -> String {
     add("accepted", time(body, "accepted_ms"));
     add("committed", time(body, "committed_ms"));
     add("route", if body["route"].is_null() { String::new() } else { body["route"].to_string() });
-    add("size", body["bytes"].as_u64().map(|bytes| format!("{bytes} bytes")).unwrap_or_default());
+    add("size", body["bytes"].as_u64().map(|bytes| counted(bytes, "byte")).unwrap_or_default());
     add("missing", field(body, "missing").to_owned());
     add("text", field(body, "text").to_owned());
     for event in body["events"].as_array().map(Vec::as_slice).unwrap_or_default() {

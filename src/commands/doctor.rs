@@ -1,4 +1,4 @@
-//! `greenroom doctor` and `greenroom config check`: what could be wrong with this machine, directory and configuration.
+//! `greenroom doctor`: what could be wrong with this machine, directory and configuration.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,14 +6,21 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use domain::text::counted;
+use journal::CheckReport;
 use serde::Serialize;
 use serde_json::json;
+use supervision::real::RealDisk;
 
-use super::{environment, print, print_json, try_load};
+use super::words::size;
+use super::{print, print_json, survey};
 use crate::app::lock::Lock;
 use crate::cli::{Output, Place};
-use crate::config::{Loaded, Paths};
-use crate::exit::{Exit, ExitCode};
+use crate::config::{FileState, Loaded, Paths};
+use crate::exit::{Exit, ExitCode, error_body};
+
+/// Segments that the log keeps at least.
+const SEGMENTS_MIN: u64 = 4;
 
 /// How a check went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -37,17 +44,22 @@ fn check(name: &'static str, verdict: Verdict, detail: impl Into<String>) -> Che
 
 /// Checks everything; fails when something is bad.
 pub fn run(place: &Place, output: Output) -> anyhow::Result<()> {
-    let loaded = try_load(place);
-    let mut checks = vec![configuration(&loaded)];
-    if let Ok(loaded) = &loaded {
-        checks.push(provider(loaded));
-        checks.extend(webhook(loaded));
-        checks.extend(directories(&loaded.paths));
-        checks.push(locks(&loaded.paths));
-    }
-    checks.extend([sandbox(), file_limit(), clock()]);
+    let found = survey(place)?;
+    let mut checks = vec![configuration(&found), provider(&found)];
+    checks.extend(webhook(&found));
+    checks.extend(directories(&found));
+    checks.extend([space(&found), journal(&found), locks(&found.paths), sandbox(), file_limit(), clock()]);
+    let bad = checks.iter().filter(|check| check.verdict == Verdict::Bad).count();
+    let exit = (bad > 0).then(|| {
+        let are = if bad == 1 { "is" } else { "are" };
+        Exit::new(ExitCode::Failed, format!("{bad} of {} {are} bad", counted(checks.len(), "check"))).printed()
+    });
     if output.json {
-        print_json(&json!({"checks": checks}))?;
+        let mut body = json!({"checks": checks});
+        if let Some(exit) = &exit {
+            body["error"] = error_body(exit.code.word(), &exit.message)["error"].take();
+        }
+        print_json(&body)?;
     } else {
         for check in &checks {
             let mark = match check.verdict {
@@ -58,50 +70,36 @@ pub fn run(place: &Place, output: Output) -> anyhow::Result<()> {
             print(&format!("{mark}  {:14} {}", check.name, check.detail))?;
         }
     }
-    let bad = checks.iter().filter(|check| check.verdict == Verdict::Bad).count();
-    if bad == 0 {
-        Ok(())
-    } else {
-        Err(Exit::new(ExitCode::Failed, format!("{bad} of {} checks are bad", checks.len())).into())
-    }
+    exit.map_or(Ok(()), |exit| Err(exit.into()))
 }
 
-/// `config check`: errors end with the exit code for configuration; warnings are listed.
-pub fn check_config(place: &Place, output: Output) -> anyhow::Result<()> {
-    let loaded = try_load(place).map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
-    loaded.provider(&environment()).map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
-    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
-    if output.json {
-        return print_json(&json!({"file": loaded.paths.config, "found": loaded.file_found, "warnings": warnings}));
+fn configuration(found: &Loaded) -> Check {
+    let file = found.paths.config.display();
+    if let Err(error) = found.require_valid() {
+        return check("configuration", Verdict::Bad, error.to_string());
     }
-    let found = if loaded.file_found { "" } else { " (not there; built-in settings)" };
-    print(&format!("{}{found}: usable, {} warning(s)", loaded.paths.config.display(), warnings.len()))?;
-    warnings.iter().try_for_each(|warning| print(&format!("warning: {warning}")))
+    if found.file == FileState::Absent {
+        let detail = format!(
+            "{file} is not there: built-in settings are used; `greenroom onboard` writes a first configuration"
+        );
+        return check("configuration", Verdict::Warning, detail);
+    }
+    if found.warnings.is_empty() {
+        return check("configuration", Verdict::Ok, file.to_string());
+    }
+    let warnings = counted(found.warnings.len(), "warning");
+    check("configuration", Verdict::Warning, format!("{file}: {warnings}; see `greenroom config check`"))
 }
 
-fn configuration(loaded: &Result<Loaded, crate::config::ConfigError>) -> Check {
-    match loaded {
-        Err(error) => check("configuration", Verdict::Bad, error.to_string()),
-        Ok(loaded) if loaded.warnings.is_empty() => {
-            check("configuration", Verdict::Ok, loaded.paths.config.display().to_string())
-        }
-        Ok(loaded) => {
-            let detail = format!("{} warning(s); see `greenroom config check`", loaded.warnings.len());
-            check("configuration", Verdict::Warning, detail)
-        }
-    }
-}
-
-fn provider(loaded: &Loaded) -> Check {
+fn provider(found: &Loaded) -> Check {
     use crate::config::ProviderChoice;
-    match loaded.provider(&environment()) {
-        Ok(ProviderChoice::Offline { why }) => {
+    match &found.provider {
+        ProviderChoice::Offline { why } => {
             check("provider", Verdict::Warning, format!("the offline model answers: {why}"))
         }
-        Ok(ProviderChoice::Remote(settings)) => {
+        ProviderChoice::Remote(settings) => {
             check("provider", Verdict::Ok, format!("{}, model {}", settings.name, settings.model))
         }
-        Err(error) => check("provider", Verdict::Bad, error.to_string()),
     }
 }
 
@@ -124,16 +122,74 @@ fn webhook(loaded: &Loaded) -> Option<Check> {
     })
 }
 
-fn directories(paths: &Paths) -> Vec<Check> {
-    [("data", &paths.data), ("workspace", &paths.workspace)]
-        .into_iter()
-        .flat_map(|(name, directory)| {
-            let Some(existing) = directory.ancestors().find(|ancestor| ancestor.is_dir()) else {
-                return vec![check(name, Verdict::Bad, format!("{} has no existing parent", directory.display()))];
-            };
-            vec![file_system(name, existing), sync_speed(name, existing)]
+fn directories(found: &Loaded) -> Vec<Check> {
+    let data = ("data", &found.paths.data);
+    let workspace = found.workspace_known.then_some(("workspace", &found.paths.workspace));
+    std::iter::once(data)
+        .chain(workspace)
+        .flat_map(|(name, directory)| match existing(directory) {
+            Some(existing) => vec![file_system(name, existing), sync_speed(name, existing)],
+            None => vec![check(name, Verdict::Bad, format!("{} has no existing parent", directory.display()))],
         })
         .collect()
+}
+
+/// The directory, or the first one above it that is there.
+fn existing(directory: &Path) -> Option<&Path> {
+    directory.ancestors().find(|ancestor| ancestor.is_dir())
+}
+
+/// Free space, against what the journal takes.
+fn space(found: &Loaded) -> Check {
+    let data = &found.paths.data;
+    match existing(data).map(rustix::fs::statvfs) {
+        Some(Ok(stat)) => {
+            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+            let (verdict, detail) = space_for(free, found.config.journal.segment_bytes);
+            check("disk space", verdict, format!("{} {detail}", data.display()))
+        }
+        Some(Err(_)) | None => check("disk space", Verdict::Bad, format!("{} cannot be examined", data.display())),
+    }
+}
+
+/// The log grows by whole segments; it keeps at least four of them.
+fn space_for(free: u64, segment: u64) -> (Verdict, String) {
+    let (has, needs) = (format!("has {} free", size(free)), size(segment));
+    if free < segment {
+        let detail = "new messages are refused as soon as it needs one";
+        (Verdict::Bad, format!("{has}; the journal's next segment needs {needs}, {detail}"))
+    } else if free < segment.saturating_mul(SEGMENTS_MIN) {
+        let all = size(segment.saturating_mul(SEGMENTS_MIN));
+        (Verdict::Warning, format!("{has}; the journal takes {needs} at a time and needs {all} at least to start with"))
+    } else {
+        (Verdict::Ok, format!("{has}; the journal takes {needs} at a time"))
+    }
+}
+
+/// Reads the whole log and changes nothing.
+fn journal(found: &Loaded) -> Check {
+    let dir = &found.paths.journal;
+    if !dir.exists() {
+        return check("journal", Verdict::Ok, "not there yet; the first message makes it");
+    }
+    let read = || journal::check(dir, &RealDisk);
+    let mut report = read();
+    // What a running gateway writes in the meantime looks like damage; real damage stays where it is.
+    if let (Ok(first), true) = (&report, Lock::holder(&found.paths.run.join("lock")).is_some())
+        && let Some(damage) = first.damage.clone()
+    {
+        report = read().map(|again| CheckReport { damage: again.damage.filter(|still| *still == damage), ..again });
+    }
+    match report {
+        Err(error) => check("journal", Verdict::Bad, format!("{}: {error}", dir.display())),
+        Ok(CheckReport { damage: Some(damage), .. }) => {
+            check("journal", Verdict::Bad, super::journal::damage_in_words(&damage))
+        }
+        Ok(report) => {
+            let (segments, records) = (counted(report.segments.len(), "segment"), counted(report.records, "record"));
+            check("journal", Verdict::Ok, format!("{segments}, {records}, nothing is damaged"))
+        }
+    }
 }
 
 /// Known file system types by their magic number (`man 2 statfs`).
@@ -214,4 +270,24 @@ fn clock() -> Check {
         return check("clock", Verdict::Bad, format!("{now} lies before this program was made"));
     }
     check("clock", Verdict::Ok, format!("{now:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_space_is_held_against_the_segments_that_the_journal_takes() {
+        const SEGMENT: u64 = 64 << 20;
+        for (free, verdict, words) in [
+            (0, Verdict::Bad, "has 0 KiB free; the journal's next segment needs 64 MiB"),
+            (SEGMENT - 1, Verdict::Bad, "has 63 MiB free; the journal's next segment needs 64 MiB"),
+            (SEGMENT, Verdict::Warning, "has 64 MiB free; the journal takes 64 MiB at a time and needs 256 MiB"),
+            (4 * SEGMENT, Verdict::Ok, "has 256 MiB free; the journal takes 64 MiB at a time"),
+        ] {
+            let (found, detail) = space_for(free, SEGMENT);
+            assert_eq!(found, verdict, "{detail}");
+            assert!(detail.starts_with(words), "{detail}");
+        }
+    }
 }

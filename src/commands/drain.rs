@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::text::counted;
 use serde_json::{Value, json};
 
 use super::admin::Admin;
@@ -17,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub async fn run(loaded: &Loaded, arguments: &DrainArgs) -> anyhow::Result<()> {
     let admin = Admin::require(&loaded.paths).await?;
     let json = arguments.output.json;
-    let answer: Value = admin.post("drain", &json!({})).await?.json().await?;
+    let mut answer: Value = admin.post("drain", &json!({})).await?.json().await?;
     let mut told = progress(&answer);
     if !json {
         print(&told)?;
@@ -35,6 +36,10 @@ pub async fn run(loaded: &Loaded, arguments: &DrainArgs) -> anyhow::Result<()> {
             told = now;
         }
     }
+    if arguments.wait {
+        // Of a gateway that has ended there is nothing more to say.
+        answer["ended"] = true.into();
+    }
     match (json, arguments.wait) {
         (true, _) => print_json(&answer),
         (false, true) => print("the gateway has ended; what is open goes on at the next start"),
@@ -44,7 +49,8 @@ pub async fn run(loaded: &Loaded, arguments: &DrainArgs) -> anyhow::Result<()> {
 
 fn progress(status: &Value) -> String {
     let count = |value: &Value| value.as_u64().unwrap_or(0);
-    format!("draining: {} turns running, {} open", count(&status["turns_running"]), count(&status["journal"]["open"]))
+    let running = counted(count(&status["turns_running"]), "turn");
+    format!("draining: {running} running, {} open", count(&status["journal"]["open"]))
 }
 
 #[cfg(test)]
@@ -53,7 +59,9 @@ mod tests {
 
     #[test]
     fn progress_is_one_line() {
-        let status = json!({"turns_running": 2, "journal": {"open": 5}});
-        assert_eq!(progress(&status), "draining: 2 turns running, 5 open");
+        for (running, words) in [(1, "1 turn running"), (2, "2 turns running")] {
+            let status = json!({"turns_running": running, "journal": {"open": 5}});
+            assert_eq!(progress(&status), format!("draining: {words}, 5 open"));
+        }
     }
 }

@@ -9,7 +9,7 @@ use supervision::real::real_ports;
 use crate::app::lock::Lock;
 use crate::app::{App, Options};
 use crate::cli::Place;
-use crate::config::{self, Loaded, Paths};
+use crate::config::{Loaded, Paths};
 use crate::exit::{Exit, ExitCode};
 
 /// The most files of the log that a configuration may ask for.
@@ -18,8 +18,8 @@ const LOG_FILES_MAX: u32 = 1000;
 /// Reads the configuration; that one was refused is told in the supervision log too.
 pub fn load(place: &Place) -> anyhow::Result<Loaded> {
     super::load(place).inspect_err(|refused| {
-        let Ok(paths) = config::locate_data(&super::load_request(place)) else { return };
-        if let Err(error) = record_refusal(paths, refused) {
+        let Ok(found) = super::survey(place) else { return };
+        if let Err(error) = record_refusal(found.paths, refused) {
             tracing::warn!(%error, "the supervision log does not know that the configuration was refused");
         }
     })

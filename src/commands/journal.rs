@@ -1,6 +1,7 @@
 //! `greenroom journal`: reads every record and says what is there; goes on after damage.
 
-use journal::{CheckReport, DamagedPlace, OpenError, RepairReport, ShowFilter, Shown};
+use domain::text::counted;
+use journal::{CheckReport, DamageReport, DamagedPlace, OpenError, RepairReport, ShowFilter, Shown};
 use supervision::real::{RealDisk, real_ports};
 
 use super::{print, print_json};
@@ -8,12 +9,12 @@ use crate::app::lock::Lock;
 use crate::app::parts;
 use crate::cli::{Journal, Output};
 use crate::config::Loaded;
-use crate::exit::{Exit, ExitCode};
+use crate::exit::{Exit, ExitCode, error_body};
 
 /// Runs the subcommand.
 pub fn run(loaded: &Loaded, what: Journal) -> anyhow::Result<()> {
     if !loaded.paths.journal.exists() {
-        return print("no journal yet");
+        return nothing_yet(what);
     }
     match what {
         Journal::Check(output) => check(loaded, output),
@@ -24,27 +25,42 @@ pub fn run(loaded: &Loaded, what: Journal) -> anyhow::Result<()> {
     }
 }
 
+/// Of a journal that is not there: no records, and nothing is damaged.
+fn nothing_yet(what: Journal) -> anyhow::Result<()> {
+    match what {
+        Journal::Check(Output { json: true }) => print_json(&serde_json::to_value(CheckReport::default())?),
+        Journal::Repair { output: Output { json: true }, .. } => {
+            print_json(&serde_json::to_value(RepairReport::default())?)
+        }
+        Journal::Show { output: Output { json: true }, .. } => Ok(()),
+        Journal::Check(_) | Journal::Repair { .. } | Journal::Show { .. } => print("no journal yet"),
+    }
+}
+
 fn disk(error: &OpenError) -> Exit {
     Exit::new(ExitCode::Disk, error.to_string())
 }
 
 fn check(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
     let report = journal::check(&loaded.paths.journal, &RealDisk).map_err(|error| disk(&error))?;
+    let damage = report.damage.as_ref().map(damage_in_words);
+    let exit = damage.map(|damage| Exit::new(ExitCode::Disk, damage).printed());
     if output.json {
-        print_json(&serde_json::to_value(&report)?)?;
+        let mut body = serde_json::to_value(&report)?;
+        if let Some(exit) = &exit {
+            body["error"] = error_body(exit.code.word(), &exit.message)["error"].take();
+        }
+        print_json(&body)?;
     } else {
         print(&in_words(&report))?;
     }
-    let Some(damage) = report.damage else { return Ok(()) };
+    exit.map_or(Ok(()), |exit| Err(exit.into()))
+}
+
+/// What is damaged and what to run.
+pub(super) fn damage_in_words(damage: &DamageReport) -> String {
     let place = format!("{} at byte {}", damage.file.display(), damage.offset);
-    Err(Exit::new(
-        ExitCode::Disk,
-        format!(
-            "acknowledged data is damaged: {place}: {}; `greenroom journal repair` shows what can be kept",
-            damage.why
-        ),
-    )
-    .into())
+    format!("acknowledged data is damaged: {place}: {}; `greenroom journal repair` shows what can be kept", damage.why)
 }
 
 fn in_words(report: &CheckReport) -> String {
@@ -54,23 +70,24 @@ fn in_words(report: &CheckReport) -> String {
         .map(|segment| {
             let torn = match segment.torn_bytes {
                 0 => String::new(),
-                bytes => format!(", {bytes} bytes of an unfinished batch (never acknowledged)"),
+                bytes => format!(", {} of an unfinished batch (never acknowledged)", counted(bytes, "byte")),
             };
-            let (file, batches) = (segment.file.display(), segment.batches);
-            format!("{file}  format {}, {}, {batches} batches{torn}", segment.format, segment.durability)
+            let batches = if segment.batches == 1 { "batch" } else { "batches" };
+            let (file, count) = (segment.file.display(), segment.batches);
+            format!("{file}  format {}, {}, {count} {batches}{torn}", segment.format, segment.durability)
         })
         .collect();
     for gap in &report.gaps {
         lines.push(format!("{}  a gap at byte {}: {}", gap.file.display(), gap.offset, gap.why));
     }
     lines.push(format!(
-        "{} segments ({} unused), {} records, {} sessions, {} open turns, {} dead letters",
-        report.segments.len(),
+        "{} ({} unused), {}, {}, {}, {}",
+        counted(report.segments.len(), "segment"),
         report.unused,
-        report.records,
-        report.keys,
-        report.open_turns,
-        report.dead_letters
+        counted(report.records, "record"),
+        counted(report.keys, "session"),
+        counted(report.open_turns, "open turn"),
+        counted(report.dead_letters, "dead letter")
     ));
     lines.join("\n")
 }
@@ -107,6 +124,7 @@ fn in_a_line(shown: &Shown) -> String {
 }
 
 fn repair(loaded: &Loaded, yes: bool, output: Output) -> anyhow::Result<()> {
+    loaded.require_workspace().map_err(Exit::from)?;
     let paths = &loaded.paths;
     let _data = Lock::take(&paths.run.join("lock"), &paths.data).map_err(Exit::from)?;
     let _sessions = Lock::take(&paths.sessions.join(".lock"), &paths.workspace).map_err(Exit::from)?;
@@ -140,7 +158,12 @@ fn repair_in_words(report: &RepairReport) -> String {
     }
     let RepairReport { records, keys, open_turns, dead_letters, outbox, .. } = report;
     lines.push(format!(
-        "kept  {records} records: {keys} sessions, {open_turns} open turns, {dead_letters} dead letters, {outbox} rows to deliver"
+        "kept  {}: {}, {}, {}, {} to deliver",
+        counted(*records, "record"),
+        counted(*keys, "session"),
+        counted(*open_turns, "open turn"),
+        counted(*dead_letters, "dead letter"),
+        counted(*outbox, "row")
     ));
     lines.push(match &report.aside {
         Some(aside) => format!("repaired; the damaged segments are in {}", aside.display()),

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod agent;
 pub mod backup;
+pub mod check_config;
 pub mod deadletters;
 pub mod doctor;
 pub mod drain;
@@ -14,6 +15,7 @@ pub mod sessions;
 pub mod status;
 pub mod top;
 pub mod tree;
+mod words;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,43 +24,67 @@ use anyhow::Context;
 use serde_json::Value;
 
 use crate::cli::{Cli, Command, Config, Gateway, Place};
-use crate::config::{self, LoadRequest, Loaded};
-use crate::exit::{Exit, ExitCode};
+use crate::config::{self, FileState, LoadRequest, Loaded};
+use crate::exit::Exit;
 
 /// Runs one command.
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     let place = cli.place;
     match cli.command {
         Command::Gateway { what: None } => gateway::run(gateway::load(&place)?).await,
-        Command::Gateway { what: Some(Gateway::Drain(arguments)) } => drain::run(&load(&place)?, &arguments).await,
+        Command::Gateway { what: Some(Gateway::Drain(arguments)) } => drain::run(&look(&place)?, &arguments).await,
         Command::Agent(arguments) => agent::run(load(&place)?, arguments).await,
-        Command::Onboard => onboard::run(&place),
-        Command::Status(output) => status::run(&load(&place)?, output).await,
-        Command::Sessions(what) => sessions::run(load(&place)?, what).await,
-        Command::Logs(arguments) => logs::run(load(&place)?, arguments).await,
-        Command::Tree(arguments) => tree::run(&load(&place)?, arguments).await,
-        Command::Top(arguments) => top::run(&load(&place)?, arguments).await,
-        Command::Deadletters(what) => deadletters::run(load(&place)?, what).await,
+        Command::Onboard(output) => onboard::run(&place, output),
+        Command::Status(output) => status::run(&look(&place)?, output).await,
+        Command::Sessions(what) => sessions::run(look(&place)?, what).await,
+        Command::Logs(arguments) => logs::run(look(&place)?, arguments).await,
+        Command::Tree(arguments) => tree::run(&look(&place)?, arguments).await,
+        Command::Top(arguments) => top::run(&look(&place)?, arguments).await,
+        Command::Deadletters(what) => deadletters::run(look(&place)?, what).await,
         Command::Doctor(output) => doctor::run(&place, output),
-        Command::Config(Config::Check(output)) => doctor::check_config(&place, output),
-        Command::Journal(what) => journal::run(&load(&place)?, what),
-        Command::Backup { dir } => backup::backup(load(&place)?, &dir).await,
-        Command::Restore { dir } => backup::restore(&load(&place)?, &dir),
+        Command::Config(Config::Check(output)) => check_config::run(&place, output),
+        Command::Journal(what) => journal::run(&look(&place)?, what),
+        Command::Backup(arguments) => backup::backup(look(&place)?, &arguments).await,
+        Command::Restore(arguments) => backup::restore(&look(&place)?, &arguments),
     }
 }
 
-/// Reads the configuration and prints its warnings.
+/// The configuration for what runs agents: its warnings are printed, and nothing in it may be unusable.
 pub fn load(place: &Place) -> anyhow::Result<Loaded> {
-    let loaded = try_load(place).map_err(|error| Exit::new(ExitCode::Config, error.to_string()))?;
-    for warning in &loaded.warnings {
-        tracing::warn!(target: "config", "{warning}");
+    let loaded = survey(place)?;
+    warn(&loaded);
+    loaded.require_valid().map_err(Exit::from)?;
+    Ok(loaded)
+}
+
+/// The configuration for what looks after a data directory: what cannot be used is printed, and goes without. A file that
+/// was named has to be there, for its directory is the data directory.
+fn look(place: &Place) -> anyhow::Result<Loaded> {
+    let loaded = survey(place)?;
+    if loaded.file == FileState::Missing {
+        loaded.require_valid().map_err(Exit::from)?;
     }
+    warn(&loaded);
+    warn_of_problems(&loaded);
     Ok(loaded)
 }
 
 /// Reads the configuration.
-pub fn try_load(place: &Place) -> Result<Loaded, config::ConfigError> {
-    config::load(&load_request(place))
+pub fn survey(place: &Place) -> Result<Loaded, Exit> {
+    config::survey(&load_request(place)).map_err(Exit::from)
+}
+
+fn warn(loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        tracing::warn!(target: "config", "{warning}");
+    }
+}
+
+/// Says what is left out of the configuration.
+fn warn_of_problems(loaded: &Loaded) {
+    for problem in &loaded.problems {
+        tracing::warn!(target: "config", "{problem}; this command goes on without it");
+    }
 }
 
 /// What the command line and the environment say about where things are.

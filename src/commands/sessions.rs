@@ -36,6 +36,7 @@ fn files(loaded: &Loaded, ports: Ports) -> Arc<Transcripts> {
 
 /// All sessions, as the gateway would list them.
 async fn at_rest(loaded: &Loaded) -> anyhow::Result<Vec<Value>> {
+    loaded.require_workspace().map_err(Exit::from)?;
     let ports = real_ports(1)?;
     let transcripts = files(loaded, ports.clone());
     Arc::clone(&transcripts).discover(ports.offload).await?;
@@ -76,7 +77,8 @@ async fn show(loaded: &Loaded, key: &SessionKey, output: Output) -> anyhow::Resu
             entries
         }
         None => {
-            let missing = || Exit::new(ExitCode::Failed, format!("there is no session {key}"));
+            let missing = || Exit::new(ExitCode::Failed, format!("there is no session {key}")).named("not_found");
+            loaded.require_workspace().map_err(Exit::from)?;
             let lines = files(loaded, real_ports(1)?).read(key)?.ok_or_else(missing)?;
             lines.iter().map(|line| serde_json::from_str(line).unwrap_or(Value::String(line.clone()))).collect()
         }
@@ -126,7 +128,9 @@ async fn release(loaded: Loaded, key: &SessionKey, output: Output) -> anyhow::Re
             let released = app.release(key).await;
             app.stop().await;
             if !released? {
-                return Err(Exit::new(ExitCode::Failed, "this session is not quarantined").into());
+                return Err(Exit::new(ExitCode::Failed, "this session is not quarantined")
+                    .named("not_quarantined")
+                    .into());
             }
             (json!({"released": true}), "runs again when the gateway does")
         }

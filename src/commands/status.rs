@@ -1,8 +1,10 @@
 //! `greenroom status`: whether a gateway runs here, and how it is.
 
+use domain::text::counted;
 use serde_json::{Value, json};
 
 use super::admin::Admin;
+use super::words::span;
 use super::{print, print_json};
 use crate::cli::Output;
 use crate::config::Loaded;
@@ -34,8 +36,8 @@ pub async fn run(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
             print(&format!("{name:10} {url}"))?;
         }
     }
-    let (live, running) = (&status["sessions_live"], &status["turns_running"]);
-    print(&format!("sessions   {live} live, {running} turns running"))?;
+    let running = counted(status["turns_running"].as_u64().unwrap_or(0), "turn");
+    print(&format!("sessions   {} live, {running} running", status["sessions_live"]))?;
     print(&format!("turns      {}", turns_line(&status["journal"])))?;
     let now_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     outbox_lines(&status["outbox"], now_ms).iter().try_for_each(|line| print(&format!("outbox     {line}")))
@@ -55,26 +57,26 @@ fn outbox_lines(outbox: &Value, now_ms: u64) -> Vec<String> {
 
 fn gateway_line(pid: u32, status: &Value) -> String {
     let text = |name: &str| status[name].as_str().unwrap_or("?").to_owned();
-    let up = std::time::Duration::from_secs(status["uptime_ms"].as_u64().unwrap_or(0) / 1000);
+    let up = span(status["uptime_ms"].as_u64().unwrap_or(0));
     let reasons: Vec<&str> = status["not_ready"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut why = if reasons.is_empty() { String::new() } else { format!(", not ready: {}", reasons.join(", ")) };
     let degraded: Vec<&str> = status["degraded"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !degraded.is_empty() {
         why.push_str(&format!(", degraded: {}", degraded.join(", ")));
     }
-    format!("{}, process {pid}, version {}, up {up:?}{why}", text("phase"), text("version"))
+    format!("{}, process {pid}, version {}, up {up}{why}", text("phase"), text("version"))
 }
 
 fn turns_line(journal: &Value) -> String {
     let count = |name: &str| journal[name].as_u64().unwrap_or(0);
     let disk = if journal["writable"] == true { "" } else { "; the journal cannot be written" };
     format!(
-        "{} accepted: {} done, {} open, {} cancelled, {} dead letters{disk}",
+        "{} accepted: {} done, {} open, {} cancelled, {}{disk}",
         count("accepted"),
         count("done"),
         count("open"),
         count("cancelled"),
-        count("dead")
+        counted(count("dead"), "dead letter")
     )
 }
 
@@ -85,9 +87,9 @@ mod tests {
     #[test]
     fn the_state_is_told_in_sentences() {
         let status = json!({"phase": "serving", "version": "1", "uptime_ms": 61_000, "not_ready": ["journal"]});
-        assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 61s, not ready: journal");
+        assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 61 s, not ready: journal");
         let status = json!({"phase": "serving", "version": "1", "uptime_ms": 0, "degraded": ["memory_high"]});
-        assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 0ns, degraded: memory_high");
+        assert_eq!(gateway_line(7, &status), "serving, process 7, version 1, up 0.0 s, degraded: memory_high");
         let outbox = json!([
             {"channel": "webhook", "messages": 3, "oldest_ms": 1000},
             {"channel": "own", "messages": 0, "oldest_ms": null},

@@ -1,5 +1,6 @@
 //! `greenroom tree`: the live supervision tree, drawn.
 
+use domain::text::counted;
 use protocol::supervision::TreeNode;
 
 use super::admin::{Admin, encode};
@@ -39,7 +40,7 @@ fn describe(node: &TreeNode) -> String {
         text.push_str(&format!(", turn {turn}"));
     }
     if let Some(connections) = node.connections {
-        text.push_str(&format!(", {connections} connections"));
+        text.push_str(&format!(", {}", counted(connections, "connection")));
     }
     for (word, count) in [("inbox", node.inbox), ("mailbox", node.mailbox), ("restarts", node.restarts)] {
         if count > 0 {

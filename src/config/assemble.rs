@@ -7,48 +7,51 @@ use serde_json::{Map, Value};
 
 use super::check::{self, Leaf, Place};
 use super::environment::{self, OVER, UNDER};
-use super::error::{ConfigError, Origin, Problem, Warning};
+use super::error::{Origin, Problem, Warning};
+use super::found::kind_of;
 use super::json;
 use super::position;
+use super::providers::{ProviderChoice, choose_provider};
 use super::rules;
 use super::schema::Config;
 
 /// The settings and what to say about them.
 #[derive(Debug)]
 pub struct Assembled {
-    /// The settings.
+    /// The settings; what cannot be used has its default.
     pub config: Config,
+    /// Who answers, where the settings say so.
+    pub provider: ProviderChoice,
+    /// What cannot be used.
+    pub problems: Vec<Problem>,
     /// What the user should hear about.
     pub warnings: Vec<Warning>,
+    /// Whether the file, if there is one, is a configuration at all.
+    pub readable: bool,
+    /// Who set `agents.defaults.workspace`.
+    pub workspace: Origin,
 }
 
+/// The key of the workspace.
+const WORKSPACE: [&str; 3] = ["agents", "defaults", "workspace"];
+
 /// From the text of `file` (`None`: there is no file) and the environment to checked settings.
-pub fn assemble(file: &Path, text: Option<&str>, env: &BTreeMap<String, String>) -> Result<Assembled, ConfigError> {
+pub fn assemble(file: &Path, text: Option<&str>, env: &BTreeMap<String, String>) -> Assembled {
     let source = Source { file, text };
     let mut layers = Layers::default();
-    let under = environment::overlay(UNDER, env);
-    let over = environment::overlay(OVER, env);
-    layers.lay_variables(under);
+    layers.lay_variables(environment::overlay(UNDER, env));
+    let mut readable = true;
     if let Some(text) = text {
-        let checked = check::file(&source.parse(text, env)?);
-        layers.problems.extend(checked.problems.into_iter().map(|(place, what)| source.problem(place, what)));
-        layers.warnings.extend(checked.unknown.into_iter().map(|(place, nearest)| Warning::Unknown {
-            origin: source.origin(&place.steps),
-            path: place.shown,
-            nearest,
-        }));
-        layers.warnings.extend(checked.unused.into_iter().map(|(section, keys)| Warning::Unused {
-            origin: source.whole(),
-            section,
-            keys,
-        }));
-        for leaf in checked.leaves {
-            let origin = source.origin(&leaf.steps);
-            layers.lay(leaf, origin);
+        match source.parse(text) {
+            Ok(object) => layers.lay_file(&source, object, env),
+            Err(problem) => {
+                readable = false;
+                layers.problems.push(problem);
+            }
         }
     }
-    layers.lay_variables(over);
-    layers.finish(&source)
+    layers.lay_variables(environment::overlay(OVER, env));
+    layers.finish(&source, env, readable)
 }
 
 /// The file, for messages.
@@ -58,10 +61,6 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn whole(&self) -> Origin {
-        Origin::File { file: self.file.into(), at: None }
-    }
-
     fn origin(&self, steps: &[String]) -> Origin {
         Origin::File { file: self.file.into(), at: self.text.and_then(|text| position::find(text, steps)) }
     }
@@ -70,22 +69,15 @@ impl Source<'_> {
         Problem { origin: self.origin(&place.steps), path: place.shown, what }
     }
 
-    /// The file as an object with every `${NAME}` filled in.
-    fn parse(&self, text: &str, env: &BTreeMap<String, String>) -> Result<Map<String, Value>, ConfigError> {
-        let mut root = json::parse(self.file, text)?;
-        let missing = environment::fill(&mut root, env);
-        if !missing.is_empty() {
-            let problems = missing.into_iter().map(|missing| {
-                let what = format!("needs the environment variable {}, which is not set", missing.name);
-                self.problem(missing.place, what)
-            });
-            return Err(ConfigError::Invalid(problems.collect()));
+    /// The file as an object.
+    fn parse(&self, text: &str) -> Result<Map<String, Value>, Problem> {
+        match json::parse(self.file, text)? {
+            Value::Object(object) => Ok(object),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                let what = format!("the top level must be an object, found {}", kind_of(&other));
+                Err(self.problem(Place::default(), what))
+            }
         }
-        if let Value::Object(object) = root {
-            return Ok(object);
-        }
-        let what = format!("the top level must be an object, found {}", check::found(&root));
-        Err(ConfigError::Invalid(vec![self.problem(Place::default(), what)]))
     }
 }
 
@@ -112,28 +104,86 @@ impl Layers {
         }
     }
 
-    fn finish(mut self, source: &Source<'_>) -> Result<Assembled, ConfigError> {
-        if !self.problems.is_empty() {
-            return Err(ConfigError::Invalid(self.problems));
+    fn lay_file(&mut self, source: &Source<'_>, object: Map<String, Value>, env: &BTreeMap<String, String>) {
+        let mut root = Value::Object(object);
+        let environment::Filled { places, missing } = environment::fill(&mut root, env);
+        let Value::Object(object) = root else { return };
+        let checked = check::file(&object, places);
+        let missing_at: Vec<_> = missing.iter().map(|missing| missing.place.canonical()).collect();
+        self.problems.extend(missing.into_iter().map(|missing| {
+            let what = format!("needs the environment variable {}, which is not set", missing.name);
+            source.problem(missing.place, what)
+        }));
+        // What is wrong only because something is missing in it was told.
+        let own = |place: &Place| !missing_at.iter().any(|missing| missing.starts_with(&place.canonical()));
+        let problems = checked.problems.into_iter().filter(|(place, _)| own(place));
+        self.problems.extend(problems.map(|(place, what)| source.problem(place, what)));
+        self.warnings.extend(checked.unknown.into_iter().map(|(place, nearest)| Warning::Unknown {
+            origin: source.origin(&place.steps),
+            path: place.shown,
+            nearest,
+        }));
+        self.warnings.extend(checked.unused.into_iter().map(|(section, unused)| Warning::Unused {
+            origin: source.origin(&unused.first.steps),
+            section,
+            keys: unused.keys,
+        }));
+        for leaf in checked.leaves {
+            let origin = source.origin(&leaf.steps);
+            self.lay(leaf, origin);
         }
+    }
+
+    /// Who is to blame: whoever set the key, else whoever set the other one, else the section of the file.
+    fn origin(&self, source: &Source<'_>, path: &[String], or: Option<&[&str]>) -> Origin {
+        let or: Option<Vec<String>> = or.map(|or| or.iter().map(ToString::to_string).collect());
+        let set = self.origins.get(path).or_else(|| self.origins.get(&or?));
+        set.cloned().unwrap_or_else(|| source.origin(path))
+    }
+
+    fn finish(mut self, source: &Source<'_>, env: &BTreeMap<String, String>, readable: bool) -> Assembled {
         if self.tree.is_null() {
             self.tree = Value::Object(Map::new());
         }
+        let tree = std::mem::take(&mut self.tree);
         // The key table and the structs are one list, so this fails only when a range and a type disagree.
-        let config: Config = serde_path_to_error::deserialize(self.tree).map_err(|bad| {
-            let what = "has a value that does not fit".to_string();
-            ConfigError::Invalid(vec![Problem { origin: source.whole(), path: bad.path().to_string(), what }])
-        })?;
-        let broken = rules::broken(&config);
-        if !broken.is_empty() {
-            let problem = |rule: rules::Broken| {
-                let place = rule.place();
-                let origin = self.origins.get(&place.steps).cloned().unwrap_or_else(|| source.whole());
-                Problem { origin, path: place.shown, what: rule.what }
-            };
-            return Err(ConfigError::Invalid(broken.into_iter().map(problem).collect()));
+        let config: Config = serde_path_to_error::deserialize(tree).unwrap_or_else(|bad| {
+            let path = bad.path().to_string();
+            let steps: Vec<String> = path.split('.').map(str::to_owned).collect();
+            let origin = self.origin(source, &steps, None);
+            self.problems.push(Problem { origin, path, what: "has a value that does not fit".into() });
+            Config::default()
+        });
+        self.add_broken(source, &config);
+        for doubt in rules::doubtful(&config) {
+            let place = doubt.place();
+            let origin = self.origin(source, &place.steps, doubt.or);
+            self.warnings.push(Warning::Doubtful { origin, path: place.shown, what: doubt.what });
         }
-        self.warnings.extend(rules::doubtful(&config));
-        Ok(Assembled { config, warnings: self.warnings })
+        let provider = choose_provider(&config, env).unwrap_or_else(|error| {
+            let place = error.place();
+            let origin = self.origin(source, &place.steps, Some(&["agents", "defaults", "provider"]));
+            self.add_unless_follows(Problem { origin, path: place.shown, what: error.to_string() });
+            ProviderChoice::Offline { why: "the configured provider cannot be used".into() }
+        });
+        let workspace = self.origin(source, &WORKSPACE.map(str::to_owned), None);
+        Assembled { config, provider, problems: self.problems, warnings: self.warnings, readable, workspace }
+    }
+
+    fn add_broken(&mut self, source: &Source<'_>, config: &Config) {
+        for rule in rules::broken(config) {
+            let place = rule.place();
+            let origin = self.origin(source, &place.steps, rule.or);
+            self.add_unless_follows(Problem { origin, path: place.shown, what: rule.what });
+        }
+    }
+
+    /// A rule that speaks of a key which cannot be used may be broken by that alone, which was told.
+    fn add_unless_follows(&mut self, problem: Problem) {
+        let follows =
+            |earlier: &Problem| problem.path.starts_with(&earlier.path) || problem.what.contains(&earlier.path);
+        if !self.problems.iter().any(|earlier| !earlier.path.is_empty() && follows(earlier)) {
+            self.problems.push(problem);
+        }
     }
 }

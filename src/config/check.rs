@@ -1,10 +1,11 @@
 //! Checks a JSON value against the key table: names, types and ranges, all findings in one pass.
 //! What comes out is a flat list of settings with canonical paths, so that layers can be laid over each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
+use super::found::{Texts, bare, found, kind_of};
 use super::key::{Kind, Section, camel, canonical, nearest};
 use super::schema::Config;
 
@@ -31,6 +32,11 @@ impl Place {
         let mut steps = self.steps.clone();
         steps.push(index.to_string());
         Self { steps, shown: format!("{}[{index}]", self.shown) }
+    }
+
+    /// The steps, each in its canonical spelling.
+    pub fn canonical(&self) -> Vec<String> {
+        self.steps.iter().map(|step| canonical(step)).collect()
     }
 
     fn is(&self, steps: &[&str]) -> bool {
@@ -66,7 +72,18 @@ pub struct Checked {
     /// Unknown keys, each with the key that was probably meant.
     pub unknown: Vec<(Place, Option<String>)>,
     /// Legal keys without effect, by section.
-    pub unused: BTreeMap<String, Vec<String>>,
+    pub unused: BTreeMap<String, Unused>,
+    texts: Texts,
+    filled: BTreeSet<Vec<String>>,
+}
+
+/// Legal keys without effect.
+#[derive(Debug)]
+pub struct Unused {
+    /// Where the first one is.
+    pub first: Place,
+    /// Their names, in camelCase.
+    pub keys: Vec<String>,
 }
 
 /// A key that older files hold in another place.
@@ -82,21 +99,25 @@ const MOVED: &[Moved] = &[Moved {
     kind: Kind::Flag,
 }];
 
-/// Checks a whole file.
-pub fn file(root: &Map<String, Value>) -> Checked {
-    let mut checked = Checked::default();
+/// Checks a whole file. Texts at the places `filled` came from the environment, which is never repeated.
+pub fn file(root: &Map<String, Value>, filled: BTreeSet<Vec<String>>) -> Checked {
+    let mut checked = Checked { filled, texts: Texts::Shown, ..Checked::default() };
     checked.section(root, Config::SECTION, &Place::default());
     checked
 }
 
 impl Checked {
+    fn texts_at(&self, place: &Place) -> Texts {
+        if self.filled.contains(&place.canonical()) { Texts::Hidden } else { self.texts }
+    }
+
     /// Checks one value at `place`.
     pub fn value(&mut self, value: &Value, kind: Kind, place: &Place) {
         match (kind, value) {
             (_, Value::Null) => {}
             (Kind::Section(section), Value::Object(object)) => self.section(object, section, place),
             (Kind::Named(section), Value::Object(object)) => self.named(object, section, place),
-            (kind, value) => match coerce(kind, value) {
+            (kind, value) => match coerce(kind, value, self.texts_at(place)) {
                 Ok(value) => self.leaves.push(Leaf { steps: place.steps.clone(), value: Some(value) }),
                 Err(what) => self.problems.push((place.clone(), what)),
             },
@@ -121,7 +142,8 @@ impl Checked {
             } else if let Some(moved) = MOVED.iter().find(|moved| place.child(&name, &name).is(moved.from)) {
                 self.moved(value, moved, &here);
             } else if section.unused.contains(&name.as_str()) {
-                self.unused.entry(place.shown.clone()).or_default().push(camel(&name));
+                let unused = self.unused.entry(place.shown.clone());
+                unused.or_insert_with(|| Unused { first: here, keys: Vec::new() }).keys.push(camel(&name));
             } else {
                 self.unknown.push((here, nearest(section, written)));
             }
@@ -149,7 +171,7 @@ impl Checked {
 
     /// The new place wins when both are given, so the moved value goes below everything else.
     fn moved(&mut self, value: &Value, moved: &Moved, here: &Place) {
-        match coerce(moved.kind, value) {
+        match coerce(moved.kind, value, self.texts_at(here)) {
             Ok(value) => {
                 let steps = moved.to.iter().map(ToString::to_string).collect();
                 self.leaves.insert(0, Leaf { steps, value: Some(value) });
@@ -159,58 +181,51 @@ impl Checked {
     }
 }
 
-/// What a value is, for a message.
-pub fn found(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
 /// The value in its proper type, or what was expected. A number or flag may stand in quotes, as `"${PORT}"` does.
-pub fn coerce(kind: Kind, value: &Value) -> Result<Value, String> {
-    let wrong = |expected: &str| Err(format!("must be {expected}, found {}", found(value)));
+pub fn coerce(kind: Kind, value: &Value, texts: Texts) -> Result<Value, String> {
+    let wrong = |expected: &str| Err(format!("must be {expected}, found {}", found(value, texts)));
+    // What stands in place of a key, or of a whole section, may be a key.
+    let wrong_kind = |expected: &str| Err(format!("must be {expected}, found {}", kind_of(value)));
     match (kind, value) {
         (Kind::Flag, Value::Bool(_)) => Ok(value.clone()),
         (Kind::Flag, Value::String(text)) if matches!(text.trim(), "true" | "false") => {
             Ok(Value::Bool(text.trim() == "true"))
         }
         (Kind::Flag, _) => wrong("true or false"),
-        (Kind::Whole(low, high), Value::Number(_) | Value::String(_)) => match whole(value) {
+        (Kind::Whole(low, high), _) => match whole(value) {
             Some(number) if (low..=high).contains(&number) => Ok(number.into()),
-            Some(_) => Err(format!("must be a whole number from {low} to {high}")),
-            None => wrong(&format!("a whole number from {low} to {high}")),
+            Some(_) | None => wrong(&format!("a whole number from {low} to {high}")),
         },
-        (Kind::Whole(low, high), _) => wrong(&format!("a whole number from {low} to {high}")),
-        (Kind::Number(low, high), Value::Number(_) | Value::String(_)) => match number(value) {
+        (Kind::Number(low, high), _) => match number(value) {
             Some(number) if (low..=high).contains(&number) => Ok(number.into()),
-            Some(_) => Err(format!("must be a number from {low} to {high}")),
-            None => wrong(&format!("a number from {low} to {high}")),
+            Some(_) | None => wrong(&format!("a number from {low} to {high}")),
         },
-        (Kind::Number(low, high), _) => wrong(&format!("a number from {low} to {high}")),
         (Kind::Text, Value::String(text)) if text.trim().is_empty() => Err("must not be empty".into()),
         (Kind::OptionalText | Kind::Secret, Value::String(text)) if text.trim().is_empty() => Ok(Value::Null),
         (Kind::Text | Kind::OptionalText | Kind::Secret, Value::String(_)) => Ok(value.clone()),
-        (Kind::Text | Kind::OptionalText | Kind::Secret, _) => wrong("text"),
+        (Kind::Text | Kind::OptionalText, _) => wrong("text"),
+        (Kind::Secret, _) => wrong_kind("text"),
         (Kind::Choice(words), Value::String(text)) if words.contains(&text.as_str()) => Ok(value.clone()),
         (Kind::Choice(words), _) => {
             let words: Vec<_> = words.iter().copied().filter(|word| !word.is_empty()).collect();
-            Err(format!("must be one of {}", words.join(", ")))
+            wrong(&format!("one of {}", words.join(", ")))
         }
         (Kind::TextList, Value::String(_)) => Ok(Value::Array(vec![value.clone()])),
         (Kind::TextList, Value::Array(items)) => match items.iter().position(|item| !item.is_string()) {
-            Some(at) => Err(format!("must be a list of texts; item {} is {}", at + 1, found(&items[at]))),
+            Some(at) => Err(format!("must be a list of texts; item {} is {}", at + 1, bare(&items[at]))),
             None => Ok(value.clone()),
         },
         (Kind::TextList, _) => wrong("a list of texts"),
-        (Kind::TextMap, Value::Object(object)) if object.values().all(Value::is_string) => Ok(value.clone()),
-        (Kind::TextMap, _) => Err("must be an object whose values are all texts".into()),
+        (Kind::TextMap, Value::Object(object)) => match object.iter().find(|(_, inner)| !inner.is_string()) {
+            Some((name, inner)) => {
+                let name = printable(name);
+                Err(format!("must be an object whose values are all texts; {name} is {}", kind_of(inner)))
+            }
+            None => Ok(value.clone()),
+        },
+        (Kind::TextMap, _) => wrong_kind("an object whose values are all texts"),
         (Kind::FreeObject, Value::Object(_)) => Ok(value.clone()),
-        (Kind::FreeObject | Kind::Section(_) | Kind::Named(_), _) => wrong("an object"),
+        (Kind::FreeObject | Kind::Section(_) | Kind::Named(_), _) => wrong_kind("an object"),
     }
 }
 

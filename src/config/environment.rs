@@ -1,11 +1,12 @@
 //! Settings from environment variables: `${NAME}` inside the file, and `PREFIX_SECTION__KEY` beside it. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::check::{Checked, Place, coerce};
 use super::error::{Origin, Problem, Warning};
+use super::found::Texts;
 use super::key::{Kind, camel, nearest};
 use super::schema::Config;
 
@@ -25,44 +26,68 @@ pub struct Missing {
     pub name: String,
 }
 
-/// Replaces `${NAME}` in every text below `value`.
-pub fn fill(value: &mut Value, env: &BTreeMap<String, String>) -> Vec<Missing> {
-    let mut missing = Vec::new();
-    fill_at(value, env, &Place::default(), &mut missing);
-    missing
+/// What [`fill`] did.
+#[derive(Debug, Default)]
+pub struct Filled {
+    /// Where something was filled in: canonical places.
+    pub places: BTreeSet<Vec<String>>,
+    /// What could not be. Such a text becomes null, so that the setting counts as not given.
+    pub missing: Vec<Missing>,
 }
 
-fn fill_at(value: &mut Value, env: &BTreeMap<String, String>, place: &Place, missing: &mut Vec<Missing>) {
-    match value {
-        Value::String(text) => {
-            if let Some(filled) = fill_text(text, env, place, missing) {
-                *text = filled;
+/// Replaces `${NAME}` in every text below `value`.
+pub fn fill(value: &mut Value, env: &BTreeMap<String, String>) -> Filled {
+    let mut filled = Filled::default();
+    filled.fill(value, env, &Place::default());
+    filled
+}
+
+impl Filled {
+    fn fill(&mut self, value: &mut Value, env: &BTreeMap<String, String>, place: &Place) {
+        match value {
+            Value::String(text) => {
+                let Some(names) = names(text) else { return };
+                self.places.insert(place.canonical());
+                let missing = names.filter(|name| !env.contains_key(*name));
+                let missing: Vec<_> =
+                    missing.map(|name| Missing { place: place.clone(), name: name.to_owned() }).collect();
+                *value = if missing.is_empty() { Value::String(fill_text(text, env)) } else { Value::Null };
+                self.missing.extend(missing);
             }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter_mut().enumerate() {
-                fill_at(item, env, &place.item(index), missing);
+            Value::Array(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.fill(item, env, &place.item(index));
+                }
             }
-        }
-        Value::Object(object) => {
-            for (name, inner) in object.iter_mut() {
-                fill_at(inner, env, &place.child(name, name), missing);
+            Value::Object(object) => {
+                for (name, inner) in object.iter_mut() {
+                    self.fill(inner, env, &place.child(name, name));
+                }
             }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn fill_text(text: &str, env: &BTreeMap<String, String>, place: &Place, missing: &mut Vec<Missing>) -> Option<String> {
+/// One piece of a text after a `${`: the name and what follows it, unless that is no name.
+fn named(part: &str) -> Option<(&str, &str)> {
+    part.split_once('}').filter(|(name, _)| is_name(name))
+}
+
+/// The names in a text; `None` when there is none.
+fn names(text: &str) -> Option<impl Iterator<Item = &str>> {
+    let mut names = text.split("${").skip(1).filter_map(|part| named(part).map(|(name, _)| name)).peekable();
+    names.peek()?;
+    Some(names)
+}
+
+fn fill_text(text: &str, env: &BTreeMap<String, String>) -> String {
     let mut parts = text.split("${");
-    let mut out = parts.next()?.to_string();
+    let mut out = parts.next().unwrap_or_default().to_string();
     for part in parts {
-        match part.split_once('}').filter(|(name, _)| is_name(name)) {
+        match named(part) {
             Some((name, rest)) => {
-                match env.get(name) {
-                    Some(value) => out.push_str(value),
-                    None => missing.push(Missing { place: place.clone(), name: name.into() }),
-                }
+                out.push_str(env.get(name).map(String::as_str).unwrap_or_default());
                 out.push_str(rest);
             }
             None => {
@@ -71,7 +96,7 @@ fn fill_text(text: &str, env: &BTreeMap<String, String>, place: &Place, missing:
             }
         }
     }
-    Some(out)
+    out
 }
 
 fn is_name(name: &str) -> bool {
@@ -166,7 +191,11 @@ impl Overlay {
             nearest,
         }));
         let unused = checked.unused.into_iter();
-        self.warnings.extend(unused.map(|(section, keys)| Warning::Unused { origin: origin(), section, keys }));
+        self.warnings.extend(unused.map(|(section, unused)| Warning::Unused {
+            origin: origin(),
+            section,
+            keys: unused.keys,
+        }));
     }
 }
 
@@ -179,7 +208,7 @@ fn parse(raw: &str, kind: Kind) -> Value {
             if takes_objects { Value::Object(object) } else { Value::String(raw.into()) }
         }
         Ok(value) => {
-            if coerce(kind, &value).is_ok() {
+            if coerce(kind, &value, Texts::Hidden).is_ok() {
                 value
             } else {
                 Value::String(raw.into())

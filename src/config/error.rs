@@ -1,12 +1,11 @@
 //! What can be wrong with a configuration, in words that say where and what to do.
 //!
-//! **Invariant:** no text here repeats a value of the file or the environment; it may be a secret.
+//! **Invariant:** no text here repeats a value that may be a secret: none of a key or token, none of the environment, and
+//! of a text in the file never more than its beginning.
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
-
-use super::providers::ProviderError;
+use std::path::{Path, PathBuf};
 
 /// Why there is no configuration. The command ends with exit code 3.
 #[derive(Debug, thiserror::Error)]
@@ -22,64 +21,9 @@ pub enum ConfigError {
         /// Why.
         source: io::Error,
     },
-    /// The workspace and the data directory are the same place.
-    #[error("the workspace {0} is the data directory itself; tools would reach the configuration and the journal")]
-    WorkspaceIsData(PathBuf),
-    /// The file cannot be read.
-    #[error("{file}: cannot be read: {source}")]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file is larger than any configuration.
-    #[error("{file}: has {bytes} bytes; a configuration has at most {max}")]
-    TooLarge {
-        /// The file.
-        file: PathBuf,
-        /// Its size.
-        bytes: u64,
-        /// The limit.
-        max: u64,
-    },
-    /// The file is not text.
-    #[error("{file}: is not UTF-8 text (byte {offset})")]
-    NotUtf8 {
-        /// The file.
-        file: PathBuf,
-        /// First byte that does not fit, from 0.
-        offset: usize,
-    },
-    /// The file holds nothing.
-    #[error("{file}: is empty; the smallest configuration is {{}}, and `greenroom onboard` writes a first one")]
-    Empty {
-        /// The file.
-        file: PathBuf,
-    },
-    /// The file is not JSON.
-    #[error("{file}:{line}:{column}: invalid JSON: {what}")]
-    Syntax {
-        /// The file.
-        file: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Column in characters, from 1.
-        column: usize,
-        /// What is wrong.
-        what: String,
-    },
-    /// Settings that cannot be used, all of them.
+    /// Settings that cannot be used, all of them; or the one reason why the file cannot be read at all.
     #[error("{}", List(.0))]
     Invalid(Vec<Problem>),
-    /// The provider that is asked for cannot be used.
-    #[error("{file}: {source}")]
-    Provider {
-        /// The file to edit.
-        file: PathBuf,
-        /// Why.
-        source: ProviderError,
-    },
 }
 
 /// Where a setting came from.
@@ -94,6 +38,8 @@ pub enum Origin {
     },
     /// An environment variable.
     Variable(String),
+    /// An option of the command line.
+    Option(&'static str),
 }
 
 impl fmt::Display for Origin {
@@ -102,6 +48,7 @@ impl fmt::Display for Origin {
             Self::File { file, at: Some((line, column)) } => write!(f, "{}:{line}:{column}", file.display()),
             Self::File { file, at: None } => write!(f, "{}", file.display()),
             Self::Variable(name) => write!(f, "environment variable {name}"),
+            Self::Option(name) => write!(f, "option {name}"),
         }
     }
 }
@@ -113,8 +60,15 @@ pub struct Problem {
     pub origin: Origin,
     /// The key, as `api.port`; empty for the whole file.
     pub path: String,
-    /// What is wrong: `must be a whole number from 1 to 65535, found text`.
+    /// What is wrong: `must be a whole number from 1 to 65535, found the text "abc"`.
     pub what: String,
+}
+
+impl Problem {
+    /// Of a file as a whole.
+    pub(super) fn of_file(file: &Path, at: Option<(usize, usize)>, what: impl Into<String>) -> Self {
+        Self { origin: Origin::File { file: file.into(), at }, path: String::new(), what: what.into() }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -156,7 +110,7 @@ pub enum Warning {
     },
     /// Legal keys that this version does not act on; they are kept.
     Unused {
-        /// The file or variable.
+        /// Where the first of them is.
         origin: Origin,
         /// The section; empty for the top level.
         section: String,
@@ -165,6 +119,8 @@ pub enum Warning {
     },
     /// A setting that works but probably not as meant.
     Doubtful {
+        /// Where it was set.
+        origin: Origin,
         /// The key.
         path: String,
         /// Why.
@@ -172,18 +128,40 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// Where it was set.
+    pub fn origin(&self) -> &Origin {
+        match self {
+            Self::Unknown { origin, .. } | Self::Unused { origin, .. } | Self::Doubtful { origin, .. } => origin,
+        }
+    }
+
+    /// The key, or the section of several.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Unknown { path, .. } | Self::Doubtful { path, .. } => path,
+            Self::Unused { section, .. } => section,
+        }
+    }
+
+    /// The sentence, without the place.
+    pub fn what(&self) -> String {
+        match self {
+            Self::Unknown { path, nearest: Some(nearest), .. } => {
+                format!("unknown key {path} is ignored; did you mean {nearest}?")
+            }
+            Self::Unknown { path, nearest: None, .. } => format!("unknown key {path} is ignored"),
+            Self::Unused { section, keys, .. } => {
+                let place = if section.is_empty() { "the top level" } else { section };
+                format!("not used by this version, in {place}: {}", keys.join(", "))
+            }
+            Self::Doubtful { path, what, .. } => format!("{path} {what}"),
+        }
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { origin, path, nearest: Some(nearest) } => {
-                write!(f, "{origin}: unknown key {path} is ignored; did you mean {nearest}?")
-            }
-            Self::Unknown { origin, path, nearest: None } => write!(f, "{origin}: unknown key {path} is ignored"),
-            Self::Unused { origin, section, keys } => {
-                let place = if section.is_empty() { "the top level" } else { section };
-                write!(f, "{origin}: not used by this version, in {place}: {}", keys.join(", "))
-            }
-            Self::Doubtful { path, what } => write!(f, "{path} {what}"),
-        }
+        write!(f, "{}: {}", self.origin(), self.what())
     }
 }

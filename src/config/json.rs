@@ -9,12 +9,13 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::check::printable;
-use super::error::ConfigError;
+use super::error::Problem;
 
 /// The value of `text`, which is the content of `file`.
-pub fn parse(file: &Path, text: &str) -> Result<Value, ConfigError> {
+pub fn parse(file: &Path, text: &str) -> Result<Value, Problem> {
     if text.trim().is_empty() {
-        return Err(ConfigError::Empty { file: file.into() });
+        let what = "is empty; the smallest configuration is {}, and `greenroom onboard` writes a first one";
+        return Err(Problem::of_file(file, Some((1, 1)), what));
     }
     serde_json::from_str::<Strict>(text).map(|strict| strict.0).map_err(|bad| {
         let (line, column_bytes) = (bad.line(), bad.column());
@@ -24,7 +25,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Value, ConfigError> {
         let before = text.lines().nth(line.saturating_sub(1)).unwrap_or_default().bytes().take(column_bytes);
         // Bytes that continue a character are no column of their own.
         let column = before.filter(|byte| byte & 0xC0 != 0x80).count().max(1);
-        ConfigError::Syntax { file: file.into(), line, column, what }
+        Problem::of_file(file, Some((line, column)), format!("invalid JSON: {what}"))
     })
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::LoadRequest;
-use super::error::ConfigError;
+use super::error::{ConfigError, Origin};
+
+const WORKSPACE_VARIABLE: &str = "GREENROOM_WORKSPACE";
 
 /// The directories and files of one installation; all absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,22 +56,35 @@ pub fn locate(request: &LoadRequest) -> Result<Place, ConfigError> {
 }
 
 impl Place {
+    /// Who named a workspace that goes before the configured one.
+    pub fn workspace_given(&self, request: &LoadRequest) -> Option<Origin> {
+        match &request.workspace {
+            Some(_) => Some(Origin::Option("--workspace")),
+            None => variable(&request.env, WORKSPACE_VARIABLE).map(|_| Origin::Variable(WORKSPACE_VARIABLE.into())),
+        }
+    }
+
     /// Everything, once `agents.defaults.workspace` is known.
     pub fn paths(&self, request: &LoadRequest, configured: Option<&str>) -> Result<Paths, ConfigError> {
         let env = &request.env;
-        let given = request.workspace.clone().or_else(|| variable(env, "GREENROOM_WORKSPACE"));
-        let workspace = match (given, configured) {
-            (Some(given), _) => absolute(&given, env)?,
+        let given = request.workspace.clone().or_else(|| variable(env, WORKSPACE_VARIABLE));
+        Ok(match (given, configured) {
+            (Some(given), _) => self.paths_with(absolute(&given, env)?),
             (None, Some(configured)) => {
                 let beside = self.config.parent().unwrap_or(&self.data);
-                absolute(&beside.join(expand(Path::new(configured), env)), env)?
+                self.paths_with(absolute(&beside.join(expand(Path::new(configured), env)), env)?)
             }
-            (None, None) => self.data.join("workspace"),
-        };
-        if workspace == self.data {
-            return Err(ConfigError::WorkspaceIsData(workspace));
-        }
-        Ok(Paths {
+            (None, None) => self.usual_paths(),
+        })
+    }
+
+    /// Everything, with the workspace where it is when nobody says otherwise.
+    pub fn usual_paths(&self) -> Paths {
+        self.paths_with(self.data.join("workspace"))
+    }
+
+    fn paths_with(&self, workspace: PathBuf) -> Paths {
+        Paths {
             config: self.config.clone(),
             journal: self.data.join("journal"),
             logs: self.data.join("logs"),
@@ -78,7 +93,7 @@ impl Place {
             sessions: workspace.join("sessions"),
             data: self.data.clone(),
             workspace,
-        })
+        }
     }
 }
 
@@ -153,7 +168,5 @@ mod tests {
             assert_eq!(paths.sessions, Path::new(expect).join("sessions"));
             assert_eq!(paths.journal, Path::new("/d/journal"));
         }
-        let request = request(Some("/d/config.json"), Some("/d/."), &[]);
-        assert!(matches!(locate(&request).unwrap().paths(&request, None), Err(ConfigError::WorkspaceIsData(_))));
     }
 }

@@ -14,10 +14,14 @@ pub fn find(text: &str, steps: &[String]) -> Option<(usize, usize)> {
             None => break,
         }
     }
-    let before = text.get(..found)?;
+    Some(after(text.get(..found)?))
+}
+
+/// Line and column (in characters), both from 1, of what follows `before`.
+pub fn after(before: &str) -> (usize, usize) {
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Some((line, column))
+    (line, column)
 }
 
 struct Scan<'a> {

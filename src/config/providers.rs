@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::check::Place;
 use super::key::{camel, canonical};
 use super::schema::{Config, Provider};
 use super::secret::Secret;
@@ -126,48 +127,61 @@ pub struct ProviderSettings {
     pub extra_query: BTreeMap<String, Secret>,
 }
 
-/// Why the asked provider cannot be used.
+/// Why the asked provider cannot be used: what is said of the key at [`ProviderError::place`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
     /// `agents.defaults.provider` names nobody.
-    #[error("agents.defaults.provider names no known provider and no entry under providers{}", hint(.nearest))]
+    #[error("names no known provider and no entry under providers{}", hint(.nearest))]
     Unknown {
         /// The provider that was probably meant.
         nearest: Option<String>,
     },
     /// It needs a key and has none.
-    #[error("provider {name} has no key; set providers.{shown}.apiKey or the environment variable {variable}")]
+    #[error("is not set and provider {name} has no key; set it or the environment variable {variable}")]
     NoKey {
         /// The provider.
         name: String,
-        /// Its name in the file.
-        shown: String,
         /// The variable that may hold the key.
         variable: String,
     },
     /// It has no usual address and none is set.
-    #[error("provider {name} has no address; set providers.{shown}.apiBase")]
+    #[error(
+        "is not set and provider {name} has no address of its own; set it to the server's http:// or https:// address"
+    )]
     NoBase {
         /// The provider.
         name: String,
-        /// Its name in the file.
-        shown: String,
     },
     /// The address is not one.
-    #[error("providers.{shown}.apiBase must start with http:// or https://")]
+    #[error("must start with http:// or https://")]
     BadBase {
-        /// Its name in the file.
-        shown: String,
+        /// The provider.
+        name: String,
     },
     /// It speaks a protocol that this version does not.
     #[error(
-        "provider {name} is not supported by this version, which speaks the OpenAI-compatible protocol only; \
+        "leads to {name}, which is not supported by this version: it speaks the OpenAI-compatible protocol only; \
          set agents.defaults.provider to openrouter, or to custom with providers.custom.apiBase"
     )]
     Unsupported {
         /// The provider.
         name: String,
+        /// Whether it was found by its entry.
+        automatic: bool,
     },
+}
+
+impl ProviderError {
+    /// The key to blame.
+    pub fn place(&self) -> Place {
+        let path: &[&str] = match self {
+            Self::Unknown { .. } | Self::Unsupported { automatic: false, .. } => &["agents", "defaults", "provider"],
+            Self::Unsupported { name, automatic: true } => &["providers", name],
+            Self::NoKey { name, .. } => &["providers", name, "api_key"],
+            Self::NoBase { name } | Self::BadBase { name } => &["providers", name, "api_base"],
+        };
+        path.iter().fold(Place::default(), |place, step| place.child(step, &camel(step)))
+    }
 }
 
 fn hint(nearest: &Option<String>) -> String {
@@ -260,21 +274,22 @@ fn custom(config: &Config) -> impl Iterator<Item = (&String, &Provider)> {
 fn settings(config: &Config, env: &BTreeMap<String, String>, name: &str) -> Result<ProviderChoice, ProviderError> {
     let row = known(name);
     let access = row.map_or(Access::Custom, |row| row.access);
-    let shown = camel(name);
     let api_key = key(config, env, name);
     match access {
-        Access::Unsupported => return Err(ProviderError::Unsupported { name: name.into() }),
+        Access::Unsupported => {
+            let automatic = canonical(&config.agents.defaults.provider) == "auto";
+            return Err(ProviderError::Unsupported { name: name.into(), automatic });
+        }
         Access::Gateway | Access::Direct if api_key.is_none() => {
-            return Err(ProviderError::NoKey { name: name.into(), shown, variable: variable(name) });
+            return Err(ProviderError::NoKey { name: name.into(), variable: variable(name) });
         }
         Access::Gateway | Access::Direct | Access::Local | Access::Custom => {}
     }
     let entry = config.providers.get(name).cloned().unwrap_or_default();
     let usual = row.map(|row| row.base).filter(|base| !base.is_empty()).map(str::to_string);
-    let base =
-        entry.api_base.or(usual).ok_or_else(|| ProviderError::NoBase { name: name.into(), shown: shown.clone() })?;
+    let base = entry.api_base.or(usual).ok_or_else(|| ProviderError::NoBase { name: name.into() })?;
     if !(base.starts_with("http://") || base.starts_with("https://")) {
-        return Err(ProviderError::BadBase { shown });
+        return Err(ProviderError::BadBase { name: name.into() });
     }
     Ok(ProviderChoice::Remote(Box::new(ProviderSettings {
         name: name.into(),

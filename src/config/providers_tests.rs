@@ -4,7 +4,7 @@ use super::*;
 use crate::config::assemble::assemble;
 
 fn config(json: Value) -> Config {
-    assemble("/d/config.json".as_ref(), Some(&json.to_string()), &BTreeMap::new()).unwrap().config
+    assemble("/d/config.json".as_ref(), Some(&json.to_string()), &BTreeMap::new()).config
 }
 
 fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -16,7 +16,7 @@ fn choice(json: Value, variables: &[(&str, &str)]) -> String {
     match choose_provider(&config(json), &env(variables)) {
         Ok(ProviderChoice::Remote(chosen)) => format!("{} {} {}", chosen.name, chosen.model, chosen.api_base),
         Ok(ProviderChoice::Offline { .. }) => "offline".into(),
-        Err(error) => format!("error: {error}"),
+        Err(error) => format!("error: {} {error}", error.place().shown),
     }
 }
 
@@ -91,16 +91,20 @@ fn what_cannot_be_used_says_what_to_set() {
     for (provider, providers, parts) in [
         ("openrouter", json!({}), ["openrouter has no key", "providers.openrouter.apiKey", "OPENROUTER_API_KEY"]),
         ("opencode_zen", json!({}), ["opencode_zen", "providers.opencodeZen.apiKey", "OPENCODE_ZEN_API_KEY"]),
-        ("custom", json!({}), ["custom", "has no address", "providers.custom.apiBase"]),
-        ("vllm", json!({ "vllm": {} }), ["vllm", "has no address", "providers.vllm.apiBase"]),
+        ("custom", json!({}), ["custom", "has no address of its own", "providers.custom.apiBase"]),
+        ("vllm", json!({ "vllm": {} }), ["vllm", "has no address of its own", "providers.vllm.apiBase"]),
         ("mine", json!({ "mine": { "apiBase": "10.0.0.1" } }), ["providers.mine.apiBase", "http://", "https://"]),
         (
             "anthropic",
             json!({ "anthropic": { "apiKey": "k" } }),
-            ["anthropic is not supported", "openrouter", "custom"],
+            ["agents.defaults.provider leads to anthropic, which is not supported", "openrouter", "custom"],
         ),
-        ("auto", json!({ "anthropic": { "apiKey": "k" } }), ["anthropic is not supported", "openrouter", "custom"]),
-        ("azure-openai", json!({}), ["azure_openai is not supported", "openrouter", "custom"]),
+        (
+            "auto",
+            json!({ "anthropic": { "apiKey": "k" } }),
+            ["providers.anthropic leads to anthropic, which is not supported", "openrouter", "custom"],
+        ),
+        ("azure-openai", json!({}), ["azure_openai, which is not supported", "openrouter", "custom"]),
         ("openruter", json!({}), ["no known provider", "did you mean", "openrouter"]),
         ("nobody-at-all", json!({}), ["agents.defaults.provider", "no known provider", "providers"]),
     ] {

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use channel::webhook::SigningSecret;
 
 use super::check::Place;
-use super::error::Warning;
 use super::key::camel;
 use super::schema::Config;
 
@@ -14,6 +13,8 @@ use super::schema::Config;
 pub struct Broken {
     /// The key to blame, canonical.
     pub path: &'static [&'static str],
+    /// The key that breaks the rule where the first one is not set.
+    pub or: Option<&'static [&'static str]>,
     /// What is wrong and what to do.
     pub what: String,
 }
@@ -21,8 +22,30 @@ pub struct Broken {
 impl Broken {
     /// The key to blame.
     pub fn place(&self) -> Place {
-        self.path.iter().fold(Place::default(), |place, step| place.child(step, &camel(step)))
+        place(self.path)
     }
+}
+
+/// A setting that works but probably not as meant.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The key, canonical.
+    pub path: &'static [&'static str],
+    /// The key that makes it doubtful where the first one is not set.
+    pub or: Option<&'static [&'static str]>,
+    /// Why.
+    pub what: &'static str,
+}
+
+impl Doubt {
+    /// The key.
+    pub fn place(&self) -> Place {
+        place(self.path)
+    }
+}
+
+fn place(path: &[&str]) -> Place {
+    path.iter().fold(Place::default(), |place, step| place.child(step, &camel(step)))
 }
 
 /// Segments that the log needs at least: the four newest are never recycled, and copies need room.
@@ -44,8 +67,18 @@ struct Rules(Vec<Broken>);
 
 impl Rules {
     fn rule(&mut self, fine: bool, path: &'static [&'static str], what: &str) {
+        self.pair(fine, path, None, what);
+    }
+
+    fn pair(
+        &mut self,
+        fine: bool,
+        path: &'static [&'static str],
+        or: impl Into<Option<&'static [&'static str]>>,
+        what: &str,
+    ) {
         if !fine {
-            self.0.push(Broken { path, what: what.into() });
+            self.0.push(Broken { path, or: or.into(), what: what.into() });
         }
     }
 
@@ -98,9 +131,10 @@ impl Rules {
             &["channels", "webhook", "host"],
             "can be reached from other machines, which needs a token: set channels.webhook.token, or the host 127.0.0.1",
         );
-        self.rule(
+        self.pair(
             !webhook.enabled || webhook.url.as_deref().is_some_and(is_http),
             &["channels", "webhook", "url"],
+            ["channels", "webhook", "enabled"].as_slice(),
             "must be the http:// or https:// address that replies are sent to",
         );
         self.rule(
@@ -116,59 +150,69 @@ impl Rules {
             &["agents", "defaults", "timezone"],
             "is no time zone known here; an IANA name like Europe/Berlin or UTC is expected",
         );
-        self.rule(
+        self.pair(
             config.journal.max_bytes / config.journal.segment_bytes >= SEGMENTS_MIN,
             &["journal", "max_bytes"],
+            ["journal", "segment_bytes"].as_slice(),
             "must be at least four times journal.segmentBytes",
         );
         let supervision = &config.supervision;
-        self.rule(
+        self.pair(
             supervision.backoff_base_ms <= supervision.backoff_cap_ms,
             &["supervision", "backoff_base_ms"],
+            ["supervision", "backoff_cap_ms"].as_slice(),
             "must not exceed supervision.backoffCapMs",
         );
-        self.rule(
+        self.pair(
             supervision.quarantine_seconds <= supervision.quarantine_max_seconds,
             &["supervision", "quarantine_seconds"],
+            ["supervision", "quarantine_max_seconds"].as_slice(),
             "must not exceed supervision.quarantineMaxSeconds",
         );
     }
 }
 
 /// Settings that work but probably not as meant.
-pub fn doubtful(config: &Config) -> Vec<Warning> {
+pub fn doubtful(config: &Config) -> Vec<Doubt> {
     let mut found = Vec::new();
-    let mut doubt = |doubtful: bool, path: &str, what: &'static str| {
-        if doubtful {
-            found.push(Warning::Doubtful { path: path.into(), what });
-        }
-    };
+    let mut doubt =
+        |doubtful: bool, path: &'static [&'static str], or: Option<&'static [&'static str]>, what: &'static str| {
+            if doubtful {
+                found.push(Doubt { path, or, what });
+            }
+        };
     let defaults = &config.agents.defaults;
     doubt(
         defaults.max_tokens >= defaults.context_window_tokens,
-        "agents.defaults.contextWindowTokens",
+        &["agents", "defaults", "context_window_tokens"],
+        Some(&["agents", "defaults", "max_tokens"]),
         "is not larger than agents.defaults.maxTokens, which leaves no room for the conversation",
     );
     let socket = &config.channels.websocket;
     doubt(
         socket.enabled && socket.requires_token() && socket.token.is_none() && socket.token_issue_secret.is_none(),
-        "channels.websocket.websocketRequiresToken",
+        &["channels", "websocket", "websocket_requires_token"],
+        None,
         "is true but neither token nor tokenIssueSecret is set, so nobody can connect",
     );
     doubt(
         socket.enabled && socket.allow_from.is_empty(),
-        "channels.websocket.allowFrom",
+        &["channels", "websocket", "allow_from"],
+        None,
         "is empty, so nobody can connect",
     );
     let webhook = &config.channels.webhook;
+    let enabled: &[&str] = &["channels", "webhook", "enabled"];
     doubt(
         webhook.enabled && webhook.allow_from.is_empty(),
-        "channels.webhook.allowFrom",
+        &["channels", "webhook", "allow_from"],
+        Some(enabled),
         "names nobody, so nobody can write; list the senders, or \"*\" for everyone who has the token",
     );
     doubt(
         webhook.enabled && webhook.secret.is_none(),
-        "channels.webhook.secret",
+        &["channels", "webhook", "secret"],
+        Some(enabled),
         "is not set, so a receiver cannot tell whether a reply comes from here",
     );
     found
@@ -201,7 +245,11 @@ fn same_port(config: &Config) -> Option<Broken> {
     let pairs = doors.iter().enumerate().flat_map(|(at, one)| doors.iter().skip(at + 1).map(move |two| (one, two)));
     pairs
         .filter(|(one, two)| one.2 == two.2 && one.2 != 0)
-        .map(|(one, two)| Broken { path: two.0, what: format!("is the same as {}; each door needs its own", one.1) })
+        .map(|(one, two)| Broken {
+            path: two.0,
+            or: Some(one.0),
+            what: format!("is the same as {}; each door needs its own", one.1),
+        })
         .next()
 }
 

@@ -12,25 +12,29 @@ fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
 }
 
-fn given(text: &str, variables: &[(&str, &str)]) -> Result<Assembled, ConfigError> {
+fn given(text: &str, variables: &[(&str, &str)]) -> Assembled {
     assemble(FILE.as_ref(), Some(text), &env(variables))
 }
 
 fn accepted(text: &str, variables: &[(&str, &str)]) -> Config {
-    given(text, variables).unwrap().config
+    let assembled = given(text, variables);
+    assert_eq!(assembled.problems, [], "{text}");
+    assembled.config
 }
 
 fn refused(text: &str, variables: &[(&str, &str)]) -> String {
-    given(text, variables).unwrap_err().to_string()
+    let problems = given(text, variables).problems;
+    assert_ne!(problems, [], "{text}");
+    ConfigError::Invalid(problems).to_string()
 }
 
 fn warned(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
-    given(text, variables).unwrap().warnings.iter().map(ToString::to_string).collect()
+    given(text, variables).warnings.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn no_file_and_an_empty_object_mean_the_defaults() {
-    assert_eq!(assemble(FILE.as_ref(), None, &env(&[])).unwrap().config, Config::default());
+    assert_eq!(assemble(FILE.as_ref(), None, &env(&[])).config, Config::default());
     assert_eq!(accepted("{}", &[]), Config::default());
     assert_eq!(accepted(r#"{"agents": null, "api": {"port": null, "apiKey": ""}}"#, &[]), Config::default());
 }
@@ -68,8 +72,8 @@ fn values_arrive_in_their_fields() {
 
 /// Files, and what is said about each.
 const WRONG: &[(&str, &str)] = &[
-    ("", "/d/config.json: is empty"),
-    (" \n", "/d/config.json: is empty"),
+    ("", "/d/config.json:1:1: is empty"),
+    (" \n", "/d/config.json:1:1: is empty"),
     ("{\"agents\": {\"defaults\": {\"model\": \"x\",}}}", "/d/config.json:1:39: invalid JSON: trailing comma"),
     ("{\n  \"ü\": 1,\n  \"a\": yes\n}", "/d/config.json:3:8: invalid JSON"),
     ("{} x", "/d/config.json:1:4: invalid JSON: trailing characters"),
@@ -78,29 +82,35 @@ const WRONG: &[(&str, &str)] = &[
     ("null", "the top level must be an object, found null"),
     (
         "{\n \"api\": {\"port\": \"abc\"}}",
-        "/d/config.json:2:18: api.port must be a whole number from 0 to 65535, found text",
+        "/d/config.json:2:18: api.port must be a whole number from 0 to 65535, found the text \"abc\"",
     ),
-    ("{\"api\": {\"port\": 65536}}", "api.port must be a whole number from 0 to 65535"),
+    ("{\"api\": {\"port\": 65536}}", "api.port must be a whole number from 0 to 65535, found the number 65536"),
     ("{\"api\": {\"port\": -1}}", "api.port must be a whole number from 0 to 65535"),
     ("{\"api\": {\"port\": 1.5}}", "api.port must be a whole number from 0 to 65535"),
-    ("{\"api\": {\"port\": true}}", "api.port must be a whole number from 0 to 65535, found true or false"),
+    ("{\"api\": {\"port\": true}}", "api.port must be a whole number from 0 to 65535, found true"),
     ("{\"api\": 5}", "/d/config.json:1:9: api must be an object, found a number"),
     ("{\"api\": {\"host\": \" \"}}", "api.host must not be empty"),
-    ("{\"api\": {\"host\": 1}}", "api.host must be text, found a number"),
-    ("{\"agents\": {\"defaults\": {\"temperature\": 3}}}", "agents.defaults.temperature must be a number from 0 to 2"),
+    ("{\"api\": {\"host\": 1}}", "api.host must be text, found the number 1"),
+    (
+        "{\"agents\": {\"defaults\": {\"temperature\": 3}}}",
+        "agents.defaults.temperature must be a number from 0 to 2, found the number 3",
+    ),
     (
         "{\"channels\": {\"websocket\": {\"allowFrom\": [\"a\", 7]}}}",
-        "channels.websocket.allowFrom must be a list of texts; item 2 is a number",
+        "channels.websocket.allowFrom must be a list of texts; item 2 is the number 7",
     ),
     (
         "{\"channels\": {\"websocket\": {\"enabled\": 1}}}",
-        "channels.websocket.enabled must be true or false, found a number",
+        "channels.websocket.enabled must be true or false, found the number 1",
     ),
-    ("{\"tools\": {\"exec\": {\"sandbox\": \"docker\"}}}", "tools.exec.sandbox must be one of auto, bwrap, off"),
+    (
+        "{\"tools\": {\"exec\": {\"sandbox\": \"docker\"}}}",
+        "tools.exec.sandbox must be one of auto, bwrap, off, found the text \"docker\"",
+    ),
     ("{\"providers\": {\"x\": \"key\"}}", "/d/config.json:1:21: providers.x must be an object, found text"),
     (
         "{\"providers\": {\"x\": {\"extraHeaders\": {\"A\": 1}}}}",
-        "providers.x.extraHeaders must be an object whose values are all texts",
+        "providers.x.extraHeaders must be an object whose values are all texts; A is a number",
     ),
     (
         "{\"agents\": {\"defaults\": {\"maxTokens\": 10, \"max_tokens\": 20}}}",
@@ -109,7 +119,7 @@ const WRONG: &[(&str, &str)] = &[
     ("{\"providers\": {\"lmStudio\": {}, \"lm-studio\": {}}}", "is given twice, as lmStudio and as lm-studio"),
     (
         "{\"tools\": {\"exec\": {\"restrictToWorkspace\": \"so\"}}}",
-        "tools.exec.restrictToWorkspace must be true or false, found text",
+        "tools.exec.restrictToWorkspace must be true or false, found the text \"so\"",
     ),
     (
         "{\"agents\": {\"defaults\": {\n\"timezone\": \"Mars/Olympus\"}}}",
@@ -136,7 +146,7 @@ const WRONG: &[(&str, &str)] = &[
     ("{\"channels\": {\"websocket\": {\"path\": \"ws\"}}}", "channels.websocket.path must start with /"),
     (
         "{\"channels\": {\"webhook\": {\"enabled\": true}}}",
-        "channels.webhook.url must be the http:// or https:// address that replies are sent to",
+        "/d/config.json:1:38: channels.webhook.url must be the http:// or https:// address that replies are sent to",
     ),
     (
         "{\"channels\": {\"webhook\": {\"enabled\": true, \"url\": \"ftp://h/x\"}}}",
@@ -151,7 +161,7 @@ const WRONG: &[(&str, &str)] = &[
         "{\"channels\": {\"webhook\": {\"enabled\": true, \"url\": \"http://h\", \"port\": 8900}}}",
         "channels.webhook.port is the same as api.port",
     ),
-    ("{\"api\": {\"port\": 8765}}", "channels.websocket.port is the same as api.port"),
+    ("{\"api\": {\"port\": 8765}}", "/d/config.json:1:18: channels.websocket.port is the same as api.port"),
     (
         "{\"journal\": {\"maxBytes\": 268435456, \"segmentBytes\": 1073741824}}",
         "journal.maxBytes must be at least four times",
@@ -197,8 +207,8 @@ fn unknown_and_unused_keys_are_warnings() {
         ),
         [
             "/d/config.json:1:99: unknown key channels.newchat is ignored",
-            "/d/config.json: not used by this version, in the top level: modelPresets",
-            "/d/config.json: not used by this version, in channels: telegram, sendProgress",
+            "/d/config.json:1:18: not used by this version, in the top level: modelPresets",
+            "/d/config.json:1:47: not used by this version, in channels: telegram, sendProgress",
         ]
     );
     let pasted = format!(r#"{{"{}": 1, "a\nb": 1}}"#, "sk".repeat(40));
@@ -210,7 +220,7 @@ fn unknown_and_unused_keys_are_warnings() {
     assert_eq!(
         warned(r#"{"channels": {"websocket": {"websocketRequiresToken": true}}}"#, &[]),
         [
-            "channels.websocket.websocketRequiresToken is true but neither token nor tokenIssueSecret is set, so nobody can connect"
+            "/d/config.json:1:55: channels.websocket.websocketRequiresToken is true but neither token nor tokenIssueSecret is set, so nobody can connect"
         ]
     );
 }
@@ -328,29 +338,29 @@ fn files_are_read_with_their_faults() {
         env: env(&[("GREENROOM_HOME", home.path().to_str().unwrap())]),
     };
     let loaded = load(&request(None)).unwrap();
-    assert!(!loaded.file_found && loaded.config == Config::default());
+    assert_eq!((loaded.file, &loaded.config), (FileState::Absent, &Config::default()));
     assert_eq!(loaded.paths.sessions, home.path().join("workspace/sessions"));
-    assert!(matches!(loaded.provider(&env(&[])), Ok(ProviderChoice::Offline { .. })));
+    assert!(matches!(loaded.provider, ProviderChoice::Offline { .. }));
 
-    let said = load(&request(Some(&file))).unwrap_err().to_string();
-    assert!(said.starts_with(&format!("{}: cannot be read: ", file.display())), "{said}");
+    let refused = |config: Option<&Path>| load(&request(config)).unwrap_err().to_string();
+    let at = |place: &str| format!("{}{place}", file.display());
+    assert_eq!(refused(Some(&file)), at(": is not there"));
 
     fs::write(&file, "\u{feff}{\"api\": {\"port\": 9001}}").unwrap();
     assert_eq!(load(&request(None)).unwrap().config.api.port, 9001, "a byte order mark is no fault");
 
     fs::write(&file, b"{\"a\": \"\xff\"}").unwrap();
-    assert!(matches!(load(&request(None)), Err(ConfigError::NotUtf8 { offset: 7, .. })));
+    assert_eq!(refused(None), at(":1:8: is not UTF-8 text"));
 
     fs::write(&file, " ".repeat(FILE_BYTES_MAX as usize + 1)).unwrap();
-    assert!(matches!(load(&request(None)), Err(ConfigError::TooLarge { .. })));
+    assert!(refused(None).starts_with(&at(": has ")));
 
     fs::write(&file, r#"{"agents": {"defaults": {"provider": "openai"}}}"#).unwrap();
-    let said = load(&request(None)).unwrap().provider(&env(&[])).unwrap_err().to_string();
-    assert!(said.starts_with(&format!("{}: provider openai has no key", file.display())), "{said}");
+    assert!(refused(None).starts_with(&at(":1:38: providers.openai.apiKey is not set")), "{}", refused(None));
 
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
-    assert!(matches!(load(&request(None)), Err(ConfigError::Unreadable { .. })), "a directory is no file");
+    assert!(refused(None).starts_with(&at(": cannot be read: ")), "a directory is no file");
 }
 
 #[test]
@@ -361,7 +371,78 @@ fn a_workspace_around_the_data_directory_is_doubtful() {
         workspace: Some(home.path().into()),
         env: env(&[("GREENROOM_HOME", home.path().join("data").to_str().unwrap())]),
     };
-    assert!(matches!(load(&request).unwrap().warnings.as_slice(), [Warning::Doubtful { .. }]));
+    let warnings = load(&request).unwrap().warnings;
+    assert_eq!(warnings.len(), 1);
+    let said = warnings[0].to_string();
+    assert!(said.starts_with("option --workspace: agents.defaults.workspace contains the data directory"), "{said}");
+    assert!(survey(&request).unwrap().workspace_known);
+}
+
+#[test]
+fn what_can_be_used_is_used_beside_what_cannot() {
+    let text = "{\n\"api\": {\"host\": \"0.0.0.0\", \"apiKey\": \"${NOT_SET}\", \"prot\": 1},\n\"agents\": {\"defaults\": {\"timezone\": \"Europe/Berlin\",
+        \"provider\": \"openruter\"}},\n\"journal\": {\"segmentBytes\": 1073741824, \"maxBytes\": 268435456},\n\"channels\": {\"websocket\": {\"allowFrom\": [\"${NOT_SET}\"]}}}";
+    let assembled = given(text, &[]);
+    let said: Vec<_> = assembled.problems.iter().map(ToString::to_string).collect();
+    let expected = [
+        "/d/config.json:2:38: api.apiKey needs the environment variable NOT_SET, which is not set",
+        "/d/config.json:6:42: channels.websocket.allowFrom[0] needs the environment variable NOT_SET, which is not set",
+        "/d/config.json:5:53: journal.maxBytes must be at least four times journal.segmentBytes",
+        "/d/config.json:4:21: agents.defaults.provider names no known provider and no entry under providers; did you mean openrouter?",
+    ];
+    assert_eq!(said, expected, "and nothing that only follows from these");
+    assert_eq!(warned(text, &[]), ["/d/config.json:2:60: unknown key api.prot is ignored; did you mean port?"]);
+    assert_eq!(assembled.config.agents.defaults.timezone, "Europe/Berlin");
+}
+
+#[test]
+fn whoever_set_the_other_key_of_a_rule_is_named() {
+    for (text, variables, expect) in [
+        (
+            "{\"api\": {}}",
+            [("GREENROOM_GATEWAY__PORT", "8900")],
+            "environment variable GREENROOM_GATEWAY__PORT: api.port",
+        ),
+        (
+            "{\"journal\": {\"segmentBytes\": 1073741824}}",
+            [("GREENROOM_JOURNAL__MAX_BYTES", "268435456")],
+            "environment variable GREENROOM_JOURNAL__MAX_BYTES: journal.maxBytes",
+        ),
+        (
+            "{\"supervision\": {\"backoffCapMs\": 1}}",
+            [("GREENROOM_API__PORT", "1")],
+            "/d/config.json:1:34: supervision.backoffBaseMs",
+        ),
+    ] {
+        let said = refused(text, &variables);
+        assert!(said.starts_with(expect), "{said}");
+    }
+}
+
+#[test]
+fn the_workspace_is_certain_only_when_nothing_hides_it() {
+    let home = tempfile::tempdir().unwrap();
+    let request = |workspace: Option<&str>| LoadRequest {
+        config: None,
+        workspace: workspace.map(PathBuf::from),
+        env: env(&[("GREENROOM_HOME", home.path().to_str().unwrap())]),
+    };
+    for (text, known) in [
+        (r#"{"api": {"port": "x"}}"#, true),
+        (r#"{"agents": {"defaults": {"workspace": "garden", "provider": "nobody-at-all"}}}"#, true),
+        (r#"{"agents": {"defaults": {"workspace": "${NOT_SET}"}}}"#, false),
+        (r#"{"agents": {"defaults": {"workspace": "."}}}"#, false),
+        (r#"{"agents": []}"#, false),
+        ("{", false),
+        ("", false),
+    ] {
+        fs::write(home.path().join("config.json"), text).unwrap();
+        let surveyed = survey(&request(None)).unwrap();
+        assert_eq!((surveyed.workspace_known, surveyed.require_workspace().is_ok()), (known, known), "{text}");
+        assert_ne!(surveyed.paths.workspace, surveyed.paths.data);
+        assert!(load(&request(None)).is_err(), "{text}");
+        assert!(survey(&request(Some("/w"))).unwrap().workspace_known, "{text}");
+    }
 }
 
 /// Every key with a value that is not its default.
@@ -433,22 +514,26 @@ proptest! {
     fn any_mix_of_spellings_means_the_same(choices in proptest::collection::vec(any::<bool>(), 60)) {
         let plain = accepted(&sample().to_string(), &[]);
         let mixed = respell(&sample(), &mut choices.into_iter(), false).to_string();
-        let mixed = given(&mixed, &[]).unwrap();
+        let mixed = given(&mixed, &[]);
         prop_assert_eq!(mixed.config, plain);
         prop_assert_eq!(mixed.warnings.len(), 0);
     }
 
     #[test]
-    fn no_message_repeats_a_value(value in any_json(), name in "(GREENROOM|NANOBOT)_(API|API__PORT|PROVIDERS|TOOLS__EXEC__SANDBOX)") {
-        let text = value.to_string();
-        for result in [given(&text, &[]), given("{}", &[(&name, &text)]), given(&text, &[(&name, "S3CR3T")])] {
-            match result {
-                Ok(assembled) => {
-                    prop_assert!(assembled.warnings.iter().all(|warning| !warning.to_string().contains("S3CR3T")));
-                }
-                Err(error) => prop_assert!(!error.to_string().contains("S3CR3T"), "{}", error),
-            }
+    fn no_message_repeats_a_secret(value in any_json(), name in "(GREENROOM|NANOBOT)_(API|API__PORT|PROVIDERS|TOOLS__EXEC__SANDBOX)") {
+        const SECRET: &str = "S3CR3T";
+        let (text, variable) = (value.to_string(), [("S", SECRET)]);
+        let said = [
+            given(&text.replace(SECRET, "${S}"), &variable),
+            given(&text.replace(SECRET, "x-${S}"), &variable),
+            given("{}", &[(&name, &text)]),
+            given("{}", &[(&name, SECRET)]),
+        ];
+        for Assembled { problems, warnings, .. } in said {
+            prop_assert!(!format!("{problems:?}{warnings:?}").contains(SECRET), "{:?}", problems);
         }
+        let long = given(&text.replace(SECRET, "sk-or-v1-S3CR3T-0123"), &[]);
+        prop_assert!(!format!("{:?}{:?}", long.problems, long.warnings).contains("v1-S3CR3T-"), "{:?}", long.problems);
     }
 
     #[test]

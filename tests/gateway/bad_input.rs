@@ -116,6 +116,7 @@ fn a_wrong_configuration_is_refused_with_file_line_and_key() {
         ("{\"gateway\": {\"host\": \"0.0.0.0\"}}", vec!["admin.token"]),
         ("{\"channels\": {\"websocket\": {\"host\": \"0.0.0.0\"}}}", vec!["channels.websocket.token"]),
         ("{\"api\": {\"apiKey\": \"${NOT_SET_ANYWHERE}\"}}", vec!["NOT_SET_ANYWHERE"]),
+        ("{\"agents\": {\"defaults\": {\"provider\": \"openai\"}}}", vec!["config.json:1:", "providers.openai.apiKey"]),
     ] {
         place.write_config(config);
         let out = place.run(&["gateway"]);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::Place;
+use crate::support::{Place, said};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -41,11 +41,40 @@ fn a_conversation_from_a_pipe_answers_line_by_line() {
     let mut command = place.command(&["agent"]);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"one\n\ntwo\n").unwrap();
+    child.stdin.take().unwrap().write_all(b"one\n\n/help\n/status\n /stop all\ntwo\n/quit\nthree\n").unwrap();
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success());
     let answers = text(&out.stdout);
-    assert!(answers.contains("one") && answers.contains("two"), "{answers}");
+    for part in ["one", "/stop all  cancel", "cli:direct: idle", "nothing was running", "two"] {
+        assert!(answers.contains(part), "{part}: {answers}");
+    }
+    assert!(!answers.contains("three"), "nothing is read after /quit: {answers}");
+    let said: Vec<_> = said(&place.transcript("cli.direct")).into_iter().map(|(_, text)| text).collect();
+    assert_eq!(
+        (said.len(), said[0].as_str(), said[2].as_str()),
+        (4, "one", "two"),
+        "commands are no messages: {said:?}"
+    );
+}
+
+#[test]
+fn commands_never_reach_the_model() {
+    let place = Place::empty();
+    for (message, code, words) in [
+        ("/help", 0, "/status"),
+        (" /STATUS ", 0, "0 waiting"),
+        ("/stop", 0, "nothing was running"),
+        ("/quit", 0, ""),
+        ("/stop it", 2, "/stop: no such command"),
+        ("/new", 2, "/new: no such command"),
+    ] {
+        let out = place.run(&["agent", "-m", message]);
+        let told = text(&out.stdout) + &text(&out.stderr);
+        assert_eq!((out.status.code(), told.contains(words)), (Some(code), true), "{message}: {told}");
+    }
+    assert!(!place.path().join("workspace/sessions/cli.direct.jsonl").exists(), "nothing was said");
+    assert!(place.run(&["agent", "-m", "/usr/bin is a path"]).status.success());
+    assert_eq!(said(&place.transcript("cli.direct"))[0].1, "/usr/bin is a path");
 }
 
 #[test]
@@ -82,19 +111,89 @@ fn onboard_writes_once_and_touches_nothing_that_exists() {
     assert_eq!(std::fs::read_to_string(place.path().join("workspace/SOUL.md")).unwrap(), "mine");
 }
 
-#[test]
-fn doctor_and_config_check_report_in_words_and_in_json() {
-    let place = Place::empty();
-    let out = place.run(&["doctor", "--json"]);
+/// What `doctor --json` says of one thing: its verdict and its words.
+fn diagnosis(place: &Place, arguments: &[&str], name: &str) -> (String, String) {
+    let out = place.run(&[&["doctor", "--json"], arguments].concat());
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
-    let names: Vec<&str> = report["checks"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
-    for name in ["configuration", "provider", "data", "locks", "sandbox", "file limit", "clock"] {
-        assert!(names.contains(&name), "{name} is missing in {names:?}");
+    let checks = report["checks"].as_array().unwrap();
+    let bad = checks.iter().any(|check| check["verdict"] == "bad");
+    assert_eq!((out.status.code(), report["error"].is_object()), (Some(i32::from(bad)), bad), "{report}");
+    let check = checks.iter().find(|check| check["name"] == name);
+    let check = check.unwrap_or_else(|| panic!("{name} is missing in {report}"));
+    (check["verdict"].as_str().unwrap().to_owned(), check["detail"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn doctor_says_what_it_found() {
+    let place = Place::empty();
+    for name in ["provider", "data", "workspace", "locks", "sandbox", "file limit", "clock"] {
+        diagnosis(&place, &[], name);
     }
+    let (verdict, detail) = diagnosis(&place, &[], "configuration");
+    assert_eq!((verdict.as_str(), detail.contains("built-in settings are used")), ("warning", true), "{detail}");
+    let (verdict, detail) = diagnosis(&place, &["--config", "/nowhere/config.json"], "configuration");
+    assert_eq!((verdict.as_str(), detail.as_str()), ("bad", "/nowhere/config.json: is not there"));
+    let (_, detail) = diagnosis(&place, &[], "disk space");
+    assert!(detail.contains(" free; the journal"), "{detail}");
+
+    assert!(diagnosis(&place, &[], "journal").1.starts_with("not there yet"));
+    assert!(place.run(&["agent", "-m", "hello"]).status.success());
+    let (verdict, detail) = diagnosis(&place, &[], "journal");
+    assert_eq!((verdict.as_str(), detail.starts_with("1 segment, ")), ("ok", true), "{detail}");
+    let segment = place.path().join("journal/0000000000000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[4096 + 60] ^= 0x55;
+    std::fs::write(&segment, &bytes).unwrap();
+    let (verdict, detail) = diagnosis(&place, &[], "journal");
+    assert_eq!(verdict, "bad");
+    assert!(
+        detail.contains("0000000000000001.seg at byte ") && detail.contains("`greenroom journal repair`"),
+        "{detail}"
+    );
+    assert_eq!(std::fs::read(&segment).unwrap(), bytes, "it was only read");
+}
+
+#[test]
+fn config_check_lists_errors_and_warnings_with_their_places() {
+    let place = Place::empty();
     place.write_config("{\"api\": {\"prot\": 1}}");
     let out = place.run(&["config", "check"]);
     assert!(out.status.success());
-    assert!(text(&out.stdout).contains("port"), "the nearest key is named: {}", text(&out.stdout));
+    assert!(text(&out.stdout).contains("did you mean port?"), "{}", text(&out.stdout));
+    place.write_config(
+        "{\"api\": {\"port\": 70000, \"prot\": 1},\n \"agents\": {\"defaults\": {\"provider\": \"openai\"}},\n \
+         \"channels\": {\"websocket\": {\"allowFrom\": []}}, \"queue\": {},\n \"admin\": {\"token\": 12345678}}",
+    );
+    let file = place.path().join("config.json").display().to_string();
+    let out = place.run(&["config", "check"]);
+    assert_eq!(out.status.code(), Some(3));
+    let expected = [
+        format!("{file}: not usable, 3 errors, 3 warnings"),
+        format!("error: {file}:1:18: api.port must be a whole number from 0 to 65535, found the number 70000"),
+        format!("error: {file}:4:21: admin.token must be text, found a number"),
+        format!(
+            "error: {file}:2:38: providers.openai.apiKey is not set and provider openai has no key; set it or the \
+             environment variable OPENAI_API_KEY"
+        ),
+        format!("warning: {file}:1:33: unknown key api.prot is ignored; did you mean port?"),
+        format!("warning: {file}:3:57: not used by this version, in the top level: queue"),
+        format!("warning: {file}:3:42: channels.websocket.allowFrom is empty, so nobody can connect"),
+    ];
+    assert_eq!(text(&out.stdout).lines().collect::<Vec<_>>(), expected);
+    let out = place.run(&["config", "check", "--json"]);
+    assert_eq!(out.status.code(), Some(3));
+    let body: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&body["error"]["code"], &body["usable"]), (&Value::from("config"), &Value::from(false)), "{body}");
+    for (list, prefix) in [("errors", "error: "), ("warnings", "warning: ")] {
+        let expected: Vec<_> = expected.iter().filter_map(|line| line.strip_prefix(prefix)).collect();
+        let items = body[list].as_array().unwrap();
+        assert_eq!(items.len(), expected.len(), "{body}");
+        for (item, line) in items.iter().zip(expected) {
+            let place = format!("{file}:{}:{}: ", item["line"], item["column"]);
+            assert!(line.starts_with(&place) && line.ends_with(item["message"].as_str().unwrap()), "{line}: {item}");
+            assert!(line.contains(item["key"].as_str().unwrap()), "{line}: {item}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests fail by panicking")]
 
 mod bad_input;
+mod broken_config;
 mod chaos;
+mod command_json;
 mod command_line;
 mod dead_letters;
 mod doors;

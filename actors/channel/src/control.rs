@@ -18,9 +18,12 @@ const LOOKS_MAX: u32 = 50;
 
 /// A control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Control {
-    /// Cancel the running turn, and with `all` the waiting ones.
-    Stop { all: bool },
+pub enum Control {
+    /// Cancel the running turn.
+    Stop {
+        /// And the waiting ones.
+        all: bool,
+    },
     /// Say what the session does.
     Status,
     /// Say what commands there are.
@@ -29,7 +32,7 @@ pub(crate) enum Control {
 
 impl Control {
     /// Recognizes a control message; anything else is a message for the session.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let control = match (words.next()?.to_ascii_lowercase().as_str(), words.next()) {
             ("/stop", None) => Self::Stop { all: false },

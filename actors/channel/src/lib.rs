@@ -20,7 +20,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod auth;
-mod control;
+pub mod control;
 pub mod doors;
 pub mod gateway;
 mod http;

@@ -1,10 +1,33 @@
-//! The one place where text is cut. Limits are clamped, cuts fall between characters, nothing here panics.
+//! The one place where text is cut, and where things are counted in words. Limits are clamped, cuts fall between characters, nothing here panics.
 
 mod split;
 
 use std::borrow::Cow;
 
 pub use split::{TextLimit, TextUnit, split};
+
+/// So many of something: `1 segment`, `2 segments`.
+pub fn counted(count: impl Into<Count>, one: &str) -> String {
+    let Count(count) = count.into();
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {one}{ending}")
+}
+
+/// How many there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Count(u64);
+
+impl From<u64> for Count {
+    fn from(count: u64) -> Self {
+        Self(count)
+    }
+}
+
+impl From<usize> for Count {
+    fn from(count: usize) -> Self {
+        Self(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+}
 
 /// The first `chars_max` characters of `text`.
 pub fn first_chars(text: &str, chars_max: usize) -> &str {
@@ -153,6 +176,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn one_is_singular_and_all_else_is_plural() {
+        let said = [0u64, 1, 2].map(|count| counted(count, "open turn"));
+        assert_eq!(said, ["0 open turns", "1 open turn", "2 open turns"]);
+    }
 
     #[test]
     fn cuts_fall_between_characters() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::ids::{SessionKey, TurnId};
+use domain::text::counted;
 use protocol::journal::{LeftBy, Unfinished};
 use protocol::session::State;
 use protocol::supervision::{ActorPath, Event, EventName, Kind};
@@ -78,9 +79,9 @@ impl Registry {
         known();
         let mut event = Event::new(EventName::Recovered, ActorPath("/registry".into()), Kind::Registry);
         event.reason = Some(format!(
-            "{} sessions with work, {} suspects, {} in quarantine",
-            plan.start.len(),
-            plan.suspects.len(),
+            "{} with work, {}, {} in quarantine",
+            counted(plan.start.len(), "session"),
+            counted(plan.suspects.len(), "suspect"),
             plan.quarantined.len()
         ));
         event.cause.clone_from(&boot);

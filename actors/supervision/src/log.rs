@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use domain::text::counted;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 
 use crate::ports::Ports;
@@ -192,7 +193,7 @@ impl LogWriter {
         let mut event = Event::new(EventName::EventsLost, ActorPath("/log".into()), Kind::Log);
         event.ts = timestamp(self.ports.clock.wall_us());
         event.id = self.next_id(door);
-        event.lost = format!("{lost} events");
+        event.lost = counted(lost, "event");
         event
     }
 }

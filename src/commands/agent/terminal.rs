@@ -9,11 +9,8 @@ use anyhow::Context;
 use domain::ids::SessionKey;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Host, once};
+use super::{GoOn, Host, answer};
 use crate::commands::print;
-
-const HELP: &str =
-    "/help  this text\n/status  what the session does\n/quit  leave (also Ctrl-D)\nCtrl-C  cancel the running turn";
 
 /// Reads lines and answers them until the user leaves. `history` is the file of earlier lines.
 pub(super) async fn converse(host: &Host, key: &SessionKey, history: PathBuf) -> anyhow::Result<()> {
@@ -24,17 +21,10 @@ pub(super) async fn converse(host: &Host, key: &SessionKey, history: PathBuf) ->
     let (ask, mut asked) = mpsc::channel::<(String, oneshot::Sender<()>)>(1);
     let editor = std::thread::Builder::new().name("line-editor".to_owned()).spawn(move || edit(&ask, history))?;
     while let Some((line, go_on)) = asked.recv().await {
-        match line.trim() {
-            "" => {}
-            "/quit" | "/exit" => break,
-            "/help" => print(HELP)?,
-            "/status" => print(&host.status(key).await?)?,
-            unknown if unknown.starts_with('/') => print(&format!("{unknown}: no such command; try /help"))?,
-            text => {
-                if let Err(error) = once(host, key, text).await {
-                    eprintln!("{error:#}");
-                }
-            }
+        match answer(host, key, &line).await {
+            Ok(GoOn::Yes) => {}
+            Ok(GoOn::No) => break,
+            Err(error) => eprintln!("{error:#}"),
         }
         // The editor may be gone already; then the loop ends by itself.
         let _ = go_on.send(());
@@ -43,13 +33,13 @@ pub(super) async fn converse(host: &Host, key: &SessionKey, history: PathBuf) ->
     editor.join().map_err(|_| anyhow::anyhow!("the line editor failed"))?
 }
 
-/// Lines from a pipe: each is a message.
+/// Lines from a pipe: each is a message or a command.
 async fn converse_piped(host: &Host, key: &SessionKey) -> anyhow::Result<()> {
     use tokio::io::AsyncBufReadExt;
     let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await.context("standard input cannot be read as UTF-8 lines")? {
-        if !line.trim().is_empty() {
-            once(host, key, line.trim()).await?;
+        if answer(host, key, &line).await? == GoOn::No {
+            break;
         }
     }
     Ok(())

@@ -50,7 +50,7 @@ pub async fn run(loaded: &Loaded, arguments: TopArgs) -> anyhow::Result<()> {
     if arguments.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return print(&text::once(&fetch(&admin, &ask).await?));
     }
-    let every = Duration::from_secs_f64(arguments.interval.clamp(0.2, 3600.0));
+    let every = arguments.interval;
     let model = Model::new(ask);
     let terminal = ratatui::try_init().context("the terminal cannot be used")?;
     let shown = show(terminal, model, admin, every).await;

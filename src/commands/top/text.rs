@@ -1,6 +1,9 @@
 //! One snapshot as text, and the words that text and view share.
 
+use domain::text::counted;
 use protocol::top::{Top, TopRow};
+
+use crate::commands::words::span;
 
 /// The snapshot, for output that is no terminal.
 pub(super) fn once(top: &Top) -> String {
@@ -46,8 +49,13 @@ pub(super) fn head(top: &Top) -> Vec<String> {
         format!("gateway   {} for {}, version {}{why}", top.phase, span(top.uptime_ms), top.version),
         format!("sessions  {states}"),
         format!(
-            "turns     {} open ({oldest}), {} running; {} accepted: {} done, {} cancelled, {} dead letters",
-            turns.open, turns.running, turns.accepted, turns.done, turns.cancelled, turns.dead
+            "turns     {} open ({oldest}), {} running; {} accepted: {} done, {} cancelled, {}",
+            turns.open,
+            turns.running,
+            turns.accepted,
+            turns.done,
+            turns.cancelled,
+            counted(turns.dead, "dead letter")
         ),
         format!("rates     {rates}"),
     ]
@@ -61,15 +69,4 @@ pub(super) fn name(row: &TopRow) -> &str {
 /// How long its turn has been running.
 pub(super) fn running(row: &TopRow) -> String {
     row.running_ms.map(span).unwrap_or_default()
-}
-
-/// A length of time in at most eight characters.
-pub(super) fn span(ms: u64) -> String {
-    match ms {
-        0..10_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
-        10_000..600_000 => format!("{} s", ms / 1_000),
-        600_000..36_000_000 => format!("{} min", ms / 60_000),
-        36_000_000..864_000_000 => format!("{} h", ms / 3_600_000),
-        _ => format!("{} d", ms / 86_400_000),
-    }
 }

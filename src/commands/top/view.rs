@@ -9,7 +9,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table, TableState, Wrap};
 
 use super::model::{Mode, Model};
-use super::text::{head, name, running, span};
+use super::text::{head, name, running};
+use crate::commands::words::span;
 
 const KEYS: &str = "↑↓ choose  Enter inspect  / filter  o order  s stop turn  q quit";
 

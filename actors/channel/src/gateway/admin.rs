@@ -70,6 +70,7 @@ pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body
     let doors = &gateway.doors;
     let up = doors.ports.clock.mono().saturating_sub(gateway.begun);
     ok(&json!({
+        "running": true,
         "version": gateway.config.version,
         "phase": doors.phase.get().word(),
         "not_ready": gateway.reasons(),
