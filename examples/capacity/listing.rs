@@ -54,7 +54,13 @@ fn write_sessions(directory: &Path, sessions: u64) -> anyhow::Result<()> {
     for n in 0..sessions {
         let key = SessionKey::new(&format!("websocket:listed-{n}"))?;
         let session = SessionId(uuid::Uuid::from_u128(u128::from(n)));
-        let header = header_line(&HeaderFields { session, key: &key, timestamp_ms: 1_767_225_600_000, cwd: "/w" });
+        let header = header_line(&HeaderFields {
+            session,
+            key: &key,
+            timestamp_ms: 1_767_225_600_000,
+            cwd: "/w",
+            parent_session: None,
+        });
         let entry = |id: u8, role: &str| {
             let message = json!({"role": role, "content": format!("what was said in session {n}")});
             json!({"type": "message", "id": format!("{id:016x}"), "timestamp": "2026-01-01T00:00:00.000Z", "message": message})

@@ -53,7 +53,7 @@ impl Ledger {
 
     /// Goes on behind what `transcript` holds.
     pub fn follow(&mut self, transcript: &Transcript) {
-        self.parent = transcript.append_parent().cloned();
+        self.parent = transcript.append_parent().map(Arc::from);
         self.last_ms = self.last_ms.max(transcript.last_ms());
         self.has_header = transcript.header.is_some() || !transcript.entries().is_empty();
     }
@@ -70,8 +70,13 @@ impl Ledger {
         if !self.has_header && !batch.records.is_empty() {
             self.has_header = true;
             self.last_ms = later(self.last_ms, setting.wall_ms);
-            let header =
-                HeaderFields { session: self.session, key: setting.key, timestamp_ms: self.last_ms, cwd: setting.cwd };
+            let header = HeaderFields {
+                session: self.session,
+                key: setting.key,
+                timestamp_ms: self.last_ms,
+                cwd: setting.cwd,
+                parent_session: None,
+            };
             lines.push(Line { id: "".into(), text: header_line(&header).into() });
         }
         for record in batch.records {
@@ -85,9 +90,9 @@ impl Ledger {
                 | EntryKind::Compaction { .. }
                 | EntryKind::BranchSummary(_)
                 | EntryKind::Reset { .. }
-                | EntryKind::Silent
+                | EntryKind::Silent(_)
                 | EntryKind::Leaf { .. }
-                | EntryKind::Opaque { .. } => continue,
+                | EntryKind::Opaque => continue,
             };
             lines.push(Line { id: head.id.clone(), text: text.into() });
             entries.push(Entry::new(head, kind));

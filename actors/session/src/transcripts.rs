@@ -205,7 +205,13 @@ mod tests {
     }
 
     fn write(disk: &dyn Disk, key: &SessionKey, messages: u64, text: &str) {
-        let header = HeaderFields { session: SessionId(Uuid::from_u128(5)), key, timestamp_ms: 1, cwd: "/w" };
+        let header = HeaderFields {
+            session: SessionId(Uuid::from_u128(5)),
+            key,
+            timestamp_ms: 1,
+            cwd: "/w",
+            parent_session: None,
+        };
         let mut out = header_line(&header) + "\n";
         for number in 1..=messages {
             let head = Head { id: number.to_string().into(), parent: None, timestamp_ms: number * 10 };

@@ -217,12 +217,12 @@ impl Written {
                     }
                 }
                 EntryKind::ToolResult(result) => results.push(result.result.call.clone()),
-                EntryKind::Opaque { .. } => return Err(format!("the transcript of {key} has a line of nobody's")),
+                EntryKind::Opaque => return Err(format!("the transcript of {key} has a line of nobody's")),
                 EntryKind::Shown(_)
                 | EntryKind::Compaction { .. }
                 | EntryKind::BranchSummary(_)
                 | EntryKind::Reset { .. }
-                | EntryKind::Silent
+                | EntryKind::Silent(_)
                 | EntryKind::Leaf { .. } => {}
             }
         }

@@ -102,8 +102,8 @@ fn hangs_on(entries: &[&Entry]) -> bool {
             EntryKind::User(_)
             | EntryKind::Shown(_)
             | EntryKind::BranchSummary(_)
-            | EntryKind::Silent
+            | EntryKind::Silent(_)
             | EntryKind::Leaf { .. }
-            | EntryKind::Opaque { .. } => false,
+            | EntryKind::Opaque => false,
         })
 }

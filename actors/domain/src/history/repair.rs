@@ -29,9 +29,9 @@ pub fn repair(path: &[&Entry]) -> Repaired {
             | EntryKind::BranchSummary(_)
             | EntryKind::Compaction { .. }
             | EntryKind::Reset { .. }
-            | EntryKind::Silent
+            | EntryKind::Silent(_)
             | EntryKind::Leaf { .. }
-            | EntryKind::Opaque { .. } => {}
+            | EntryKind::Opaque => {}
         }
     }
     build.out
@@ -56,9 +56,9 @@ fn since_boundary<'e>(path: &[&'e Entry]) -> (Option<&'e str>, Vec<&'e Entry>) {
         | EntryKind::ToolResult(_)
         | EntryKind::Shown(_)
         | EntryKind::BranchSummary(_)
-        | EntryKind::Silent
+        | EntryKind::Silent(_)
         | EntryKind::Leaf { .. }
-        | EntryKind::Opaque { .. } => None,
+        | EntryKind::Opaque => None,
     });
     let Some((at, summary, first_kept)) = boundary else {
         return (None, from_first_user(path.to_vec()));
@@ -86,9 +86,9 @@ fn from_first_user(mut entries: Vec<&Entry>) -> Vec<&Entry> {
         | EntryKind::ToolResult(_)
         | EntryKind::Compaction { .. }
         | EntryKind::Reset { .. }
-        | EntryKind::Silent
+        | EntryKind::Silent(_)
         | EntryKind::Leaf { .. }
-        | EntryKind::Opaque { .. } => false,
+        | EntryKind::Opaque => false,
     };
     let first = entries.iter().position(legal).unwrap_or(entries.len());
     entries.drain(..first);

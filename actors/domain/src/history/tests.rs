@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, ToolResult, Usage};
 use crate::ids::{ToolCallId, TurnId};
-use crate::transcript::{AssistantEntry, EntryKind, Head, ToolResultEntry, Transcript, UserEntry, UserMark};
+use crate::transcript::{AssistantEntry, EntryKind, Head, Note, ToolResultEntry, Transcript, UserEntry, UserMark};
 
 fn id(text: &str) -> ToolCallId {
     ToolCallId(text.into())
@@ -53,7 +53,7 @@ fn compaction(summary: &str, first_kept: Option<&str>) -> EntryKind {
 fn transcript(kinds: Vec<EntryKind>) -> Transcript {
     let mut transcript = Transcript::default();
     for (at, kind) in kinds.into_iter().enumerate() {
-        let parent = transcript.append_parent().cloned();
+        let parent = transcript.append_parent().map(Arc::from);
         transcript.push(Entry::new(Head { id: at.to_string().into(), parent, timestamp_ms: 1 }, kind));
     }
     transcript
@@ -209,7 +209,7 @@ fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
         1 => prop::option::of(0usize..12)
             .prop_map(|kept| EntryKind::Reset { first_kept: kept.map(|at| at.to_string().into()) }),
         1 => "[s ]{0,20}".prop_map(EntryKind::BranchSummary),
-        1 => Just(EntryKind::Silent),
+        1 => Just(EntryKind::Silent(Note::Withheld)),
     ];
     prop::collection::vec(kind, 0..24)
 }
@@ -259,9 +259,9 @@ fn of_turn(kind: EntryKind, number: u128) -> EntryKind {
         | EntryKind::Compaction { .. }
         | EntryKind::BranchSummary(_)
         | EntryKind::Reset { .. }
-        | EntryKind::Silent
+        | EntryKind::Silent(_)
         | EntryKind::Leaf { .. }
-        | EntryKind::Opaque { .. }) => other,
+        | EntryKind::Opaque) => other,
     }
 }
 
@@ -278,7 +278,7 @@ proptest! {
             // A request before each entry, as if a round of the model began there.
             for kind in kinds {
                 let kind = if ours { of_turn(kind, number as u128) } else { kind };
-                let parent = grown.append_parent().cloned();
+                let parent = grown.append_parent().map(Arc::from);
                 let head = Head { id: grown.entries().len().to_string().into(), parent, timestamp_ms: 1 };
                 let own: Vec<Entry> = kept.follow(&grown, turn).into_iter().cloned().collect();
                 let own: Vec<&Entry> = own.iter().collect();

@@ -27,7 +27,7 @@ fn conversation() -> Transcript {
     let mut transcript = Transcript::default();
     let answer = assistant_entry("one", &"m".into()).kind;
     for (id, kind) in [("a", asked(1, "first")), ("b", answer), ("c", asked(2, "second"))] {
-        let parent = transcript.append_parent().cloned();
+        let parent = transcript.append_parent().map(Arc::from);
         transcript.push(Entry::new(Head { id: id.into(), parent, timestamp_ms: 1 }, kind));
     }
     transcript

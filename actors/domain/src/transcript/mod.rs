@@ -1,16 +1,27 @@
 //! Transcripts: the tree of entries that a session is, and its file form (JSON lines, version 3).
 //!
-//! `read` takes what a file holds, however damaged; [`write`] makes the lines that are appended; `tree` finds the
-//! path that is the conversation; `record` says what became of a turn.
+//! In reading order:
+//! * [`Reader`] takes what a file holds, however old or damaged, piece by piece;
+//! * [`TreeIndex`] knows where everything lies and how it hangs together, without the contents;
+//! * [`Transcript`] is the contents too, of a whole file or of the part that a model is shown;
+//! * [`view`] makes trees and lists for people;
+//! * the lines that are appended come from functions such as [`user_line`], and for all that changes a tree from a [`Pen`];
+//! * [`copy`] makes new files of old ones: forks, and branches taken out;
+//! * [`turn_record`] says what became of a turn.
+//!
 //! **Invariant:** nothing here changes or drops a line that exists. What is not understood is kept as
 //! [`EntryKind::Opaque`] and only looked through.
 
+pub mod copy;
+mod index;
+mod object;
+mod pen;
 mod read;
 mod record;
 mod tree;
+pub mod view;
 mod write;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -18,10 +29,13 @@ use serde::{Deserialize, Serialize};
 use crate::chat::{AssistantMessage, Content, ToolResult};
 use crate::ids::TurnId;
 
-pub use read::{RECENT_MAX, RecentMessage, read_lines, recent_ids};
+pub use index::{Kind, Label, Position, RawParent, Settings, TreeIndex};
+pub use pen::{Addition, CompactionFields, EditError, NewIds, Pen};
+pub use read::{Findings, LINE_BYTES_MAX, RECENT_MAX, Reader, RecentMessage, Record, read_lines, recent_ids};
 pub use record::{TurnRecord, turn_record};
 pub use write::{
-    API, HeaderFields, VERSION, assistant_line, custom_line, header_line, leaf_line, tool_result_line, user_line,
+    API, HeaderFields, VERSION, assistant_line, custom_line, header_line, leaf_line, side_line, tool_result_line,
+    user_line,
 };
 
 /// A session as its file tells it, or as it is built up in memory.
@@ -34,7 +48,7 @@ pub struct Transcript {
     /// How many there were.
     pub problems_total: usize,
     entries: Vec<Entry>,
-    tree: tree::Tree,
+    tree: TreeIndex,
 }
 
 /// The first line of a file.
@@ -70,6 +84,8 @@ pub enum ProblemKind {
     NotJson,
     /// The first record is no session header.
     HeaderMissing,
+    /// Longer than [`LINE_BYTES_MAX`]; skipped.
+    TooLong,
 }
 
 /// One line of a transcript.
@@ -123,22 +139,51 @@ pub enum EntryKind {
         /// The first entry before it that is still shown; `None` for none.
         first_kept: Option<Arc<str>>,
     },
-    /// A node that the model is never shown (labels, names, model changes, custom data).
-    Silent,
+    /// A node that the model is never shown.
+    Silent(Note),
     /// A control row: not a node; says where the conversation stands.
     Leaf {
         /// The leaf; `None` is before the first entry.
         target: Option<Arc<str>>,
         /// Where appends go, if elsewhere.
         append_parent: Option<Arc<str>>,
-        /// Whether it points at entries that exist.
+        /// Whether it has a legal form and points at entries that exist.
         valid: bool,
     },
     /// Anything else.
-    Opaque {
-        /// Where it lies in the bytes that were read.
-        bytes: Range<usize>,
+    Opaque,
+}
+
+/// What a node says that the model is never shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// A name for an entry; `None` takes it away.
+    Label {
+        /// The entry.
+        target: Arc<str>,
+        /// Its name.
+        label: Option<Arc<str>>,
     },
+    /// A name for the session; `None` takes it away.
+    Name(Option<Arc<str>>),
+    /// Another model from here on.
+    Model {
+        /// Whose.
+        provider: Arc<str>,
+        /// Which.
+        model: Arc<str>,
+    },
+    /// Another level of thinking from here on.
+    Thinking(Arc<str>),
+    /// Data of some program.
+    Custom {
+        /// What kind of data, in that program's words.
+        kind: Arc<str>,
+        /// The data, as JSON text.
+        data: Option<Arc<str>>,
+    },
+    /// A message that is kept from the model, or whose role nobody knows.
+    Withheld,
 }
 
 /// A person's message.
@@ -210,15 +255,7 @@ impl Transcript {
 
     /// Time of the latest entry, or of the header.
     pub fn last_ms(&self) -> u64 {
-        let header_ms = self.header.as_ref().map_or(0, |header| header.timestamp_ms);
-        self.entries.iter().rev().map(|entry| entry.timestamp_ms).find(|ms| *ms > 0).unwrap_or(0).max(header_ms)
-    }
-
-    fn problem(&mut self, line: usize, what: ProblemKind) {
-        self.problems_total += 1;
-        if self.problems.len() < Self::PROBLEMS_MAX {
-            self.problems.push(Problem { line, what });
-        }
+        self.header.as_ref().map_or(0, |header| header.timestamp_ms).max(self.tree.last_ms())
     }
 }
 
@@ -252,6 +289,6 @@ impl Entry {
 
     /// Whether it is a node of the tree.
     pub fn is_node(&self) -> bool {
-        !matches!(self.kind, EntryKind::Leaf { .. } | EntryKind::Opaque { .. })
+        !matches!(self.kind, EntryKind::Leaf { .. } | EntryKind::Opaque)
     }
 }

@@ -4,13 +4,23 @@
 //! "user","content":[{"type":"text","text":"hi"}],"timestamp":1795985609123,"idempotencyKey":"ws:m1","turnId":"0199...",
 //! "bodyHash":"00f1..."}}`
 
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+mod blocks;
+mod notes;
+
+use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::object::Object;
 use super::{AssistantEntry, Head, ToolResultEntry, TurnClose, UserEntry};
-use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, Usage};
+use crate::chat::{StopReason, Usage};
 use crate::ids::{SessionId, SessionKey, TurnId};
 use crate::time;
+use blocks::{AssistantBlocks, Blocks};
+
+pub(super) use notes::{
+    CompactionLine, CustomMessageLine, branch_summary_line, compaction_line, custom_message_line, label_line,
+    model_change_line, reset_line, session_info_line, thinking_level_change_line,
+};
 
 /// The file format's version.
 pub const VERSION: u64 = 3;
@@ -29,6 +39,8 @@ pub struct HeaderFields<'a> {
     pub timestamp_ms: u64,
     /// The workspace.
     pub cwd: &'a str,
+    /// The file that it was forked from.
+    pub parent_session: Option<&'a str>,
 }
 
 /// Line 1.
@@ -41,6 +53,8 @@ pub fn header_line(header: &HeaderFields<'_>) -> String {
         id: SessionId,
         timestamp: Iso,
         cwd: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parent_session: Option<&'a str>,
         session_key: &'a SessionKey,
     }
     json(&Line {
@@ -49,6 +63,7 @@ pub fn header_line(header: &HeaderFields<'_>) -> String {
         id: header.session,
         timestamp: Iso(header.timestamp_ms),
         cwd: header.cwd,
+        parent_session: header.parent_session,
         session_key: header.key,
     })
 }
@@ -151,13 +166,14 @@ pub fn tool_result_line(head: &Head, entry: &ToolResultEntry) -> String {
 }
 
 /// Data that the model is never shown.
-pub fn custom_line(head: &Head, custom_type: &str, data: &Value) -> String {
+pub fn custom_line(head: &Head, custom_type: &str, data: Option<&Value>) -> String {
     #[derive(serde::Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Line<'a> {
         r#type: &'a str,
         custom_type: &'a str,
-        data: &'a Value,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data: Option<&'a Value>,
         id: &'a str,
         parent_id: Option<&'a str>,
         timestamp: Iso,
@@ -176,41 +192,47 @@ pub fn custom_line(head: &Head, custom_type: &str, data: &Value) -> String {
 pub fn leaf_line(head: &Head, target: Option<&str>, append_parent: Option<&str>) -> String {
     #[derive(serde::Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Line<'a> {
-        r#type: &'a str,
-        id: &'a str,
-        parent_id: Option<&'a str>,
-        timestamp: Iso,
+    struct Fields<'a> {
         target_id: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         append_parent_id: Option<&'a str>,
     }
-    json(&Line {
-        r#type: "leaf",
-        id: &head.id,
-        parent_id: head.parent.as_deref(),
-        timestamp: Iso(head.timestamp_ms),
-        target_id: target,
-        append_parent_id: append_parent,
-    })
+    entry_line(head, "leaf", &Fields { target_id: target, append_parent_id: append_parent })
+}
+
+/// The same line as one of an entry that hangs off the conversation without being part of it.
+pub fn side_line(line: &str) -> String {
+    let Ok(mut object) = serde_json::from_str::<Object<'_>>(line) else { return line.to_owned() };
+    object.insert("timestamp", "appendMode", &"side");
+    object.line()
 }
 
 fn message_line<M: Serialize>(head: &Head, message: &M) -> String {
     #[derive(serde::Serialize)]
+    struct Fields<'a, M> {
+        message: &'a M,
+    }
+    entry_line(head, "message", &Fields { message })
+}
+
+/// A line with what all entries have, then `fields`.
+fn entry_line<F: Serialize>(head: &Head, kind: &str, fields: &F) -> String {
+    #[derive(serde::Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Line<'a, M> {
+    struct Line<'a, F> {
         r#type: &'a str,
         id: &'a str,
         parent_id: Option<&'a str>,
         timestamp: Iso,
-        message: &'a M,
+        #[serde(flatten)]
+        fields: &'a F,
     }
     json(&Line {
-        r#type: "message",
+        r#type: kind,
         id: &head.id,
         parent_id: head.parent.as_deref(),
         timestamp: Iso(head.timestamp_ms),
-        message,
+        fields,
     })
 }
 
@@ -231,69 +253,6 @@ struct Hash(u64);
 impl Serialize for Hash {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&format_args!("{:016x}", self.0))
-    }
-}
-
-struct Blocks<'a>(&'a [Content]);
-
-impl Serialize for Blocks<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[derive(serde::Serialize)]
-        #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
-        enum Block<'a> {
-            Text { text: &'a str },
-            Image { data: &'a str, mime_type: &'a str },
-        }
-        to.collect_seq(self.0.iter().map(|piece| match piece {
-            Content::Text { text } => Block::Text { text },
-            Content::Image { data, mime } => Block::Image { data, mime_type: mime },
-        }))
-    }
-}
-
-struct AssistantBlocks<'a>(&'a AssistantMessage);
-
-impl Serialize for AssistantBlocks<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[derive(serde::Serialize)]
-        #[serde(tag = "type", rename_all = "camelCase")]
-        enum Block<'a> {
-            Thinking { thinking: &'a str },
-            Text { text: &'a str },
-        }
-        let message = self.0;
-        let mut blocks = to.serialize_seq(None)?;
-        if let Some(thinking) = &message.reasoning {
-            blocks.serialize_element(&Block::Thinking { thinking })?;
-        }
-        if !message.text.is_empty() {
-            blocks.serialize_element(&Block::Text { text: &message.text })?;
-        }
-        for call in &message.calls {
-            blocks.serialize_element(&CallBlock(call))?;
-        }
-        blocks.end()
-    }
-}
-
-/// A `toolCall` block. Its arguments must be an object, so text that is none goes into fields of our own.
-struct CallBlock<'a>(&'a ToolCall);
-
-impl Serialize for CallBlock<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut block = to.serialize_map(None)?;
-        block.serialize_entry("type", "toolCall")?;
-        block.serialize_entry("id", &self.0.id)?;
-        block.serialize_entry("name", &self.0.name)?;
-        match &self.0.arguments {
-            Arguments::Object(arguments) => block.serialize_entry("arguments", arguments)?,
-            Arguments::Malformed { text, problem } => {
-                block.serialize_entry("arguments", &serde_json::Map::new())?;
-                block.serialize_entry("argumentsText", text)?;
-                block.serialize_entry("argumentsProblem", problem)?;
-            }
-        }
-        block.end()
     }
 }
 

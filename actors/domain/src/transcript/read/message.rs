@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::string;
+use super::line::string;
 use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, ToolResult, Usage};
 use crate::ids::{ToolCallId, TurnId};
-use crate::transcript::{AssistantEntry, EntryKind, ToolResultEntry, TurnClose, UserEntry, UserMark};
+use crate::transcript::{AssistantEntry, EntryKind, Kind, Note, ToolResultEntry, TurnClose, UserEntry, UserMark};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,31 +76,38 @@ struct RawBlock<'a> {
     arguments_problem: Option<&'a RawValue>,
 }
 
-/// What a message says; `None` if it has no role that is known.
-pub(super) fn kind(raw: &RawValue) -> Option<EntryKind> {
-    let message: RawMessage<'_> = serde_json::from_str(raw.get()).ok()?;
+/// What a message says; one without a role that is known says nothing to the model.
+pub(super) fn kind(raw: Option<&RawValue>) -> (Kind, EntryKind) {
+    let withheld = EntryKind::Silent(Note::Withheld);
+    let Some(message) = raw.and_then(|raw| serde_json::from_str::<RawMessage<'_>>(raw.get()).ok()) else {
+        return (Kind::OtherRole, withheld);
+    };
     let turn = parsed::<TurnId>(message.turn_id);
-    Some(match message.role.as_ref() {
-        "user" => EntryKind::User(UserEntry { content: content(message.content).into(), mark: mark(&message, turn) }),
-        "assistant" => EntryKind::Assistant(Box::new(assistant(&message, turn))),
-        "toolResult" => EntryKind::ToolResult(ToolResultEntry {
-            result: Arc::new(ToolResult {
+    match message.role.as_ref() {
+        "user" => {
+            let user = UserEntry { content: content(message.content).into(), mark: mark(&message, turn) };
+            (Kind::User, EntryKind::User(user))
+        }
+        "assistant" => (Kind::Assistant, EntryKind::Assistant(Box::new(assistant(&message, turn)))),
+        "toolResult" => {
+            let result = ToolResult {
                 call: ToolCallId(string(message.tool_call_id).unwrap_or_default().into()),
                 name: string(message.tool_name).unwrap_or_default(),
                 content: content(message.content),
                 is_error: parsed(message.is_error).unwrap_or(false),
-            }),
-            turn,
-        }),
-        "custom" | "hookMessage" => EntryKind::Shown(content(message.content).into()),
-        "bashExecution" if parsed(message.exclude_from_context) == Some(true) => EntryKind::Silent,
+            };
+            (Kind::ToolResult, EntryKind::ToolResult(ToolResultEntry { result: Arc::new(result), turn }))
+        }
+        "custom" | "hookMessage" => (Kind::CustomRole, EntryKind::Shown(content(message.content).into())),
+        "bashExecution" if parsed(message.exclude_from_context) == Some(true) => (Kind::Bash, withheld),
         "bashExecution" => {
             let command = string(message.command).unwrap_or_default();
             let output = string(message.output).unwrap_or_default();
-            EntryKind::Shown([Content::text(format!("I ran `{command}` in a shell. Its output:\n{output}"))].into())
+            let text = format!("I ran `{command}` in a shell. Its output:\n{output}");
+            (Kind::Bash, EntryKind::Shown([Content::text(text)].into()))
         }
-        _ => return None,
-    })
+        _ => (Kind::OtherRole, withheld),
+    }
 }
 
 /// Text, or blocks of text and pictures; other blocks are left out.

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::*;
 use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, ToolResult, Usage};
@@ -32,7 +32,7 @@ fn check_path(lines: &[String], expected: &[&str], append_parent: Option<&str>) 
     let transcript = file(lines);
     let path: Vec<&str> = transcript.path_to_leaf().iter().map(|entry| &*entry.id).collect();
     assert_eq!(path, expected);
-    assert_eq!(transcript.append_parent().map(|id| &**id), append_parent);
+    assert_eq!(transcript.append_parent(), append_parent);
 }
 
 fn user(text: &str, number: u128) -> UserEntry {
@@ -69,7 +69,7 @@ fn lines_have_the_documented_form() {
         r#"{"type":"leaf","id":"b","parentId":"a","timestamp":"2026-11-29T20:53:29.123Z","targetId":null,"appendParentId":"a"}"#
     );
     assert_eq!(
-        custom_line(&head("b", Some("a")), "note", &Value::from(1)),
+        custom_line(&head("b", Some("a")), "note", Some(&Value::from(1))),
         r#"{"type":"custom","customType":"note","data":1,"id":"b","parentId":"a","timestamp":"2026-11-29T20:53:29.123Z"}"#
     );
     let line = assistant_line(&head("b", Some("a")), &answer("yes", 1, Some(TurnClose::Done)));
@@ -107,7 +107,7 @@ fn what_is_written_is_read_back() {
         turn: Some(turn(1)),
     };
     let lines = [
-        header_line(&HeaderFields { session, key: &key, timestamp_ms: 5, cwd: "/w" }),
+        header_line(&HeaderFields { session, key: &key, timestamp_ms: 5, cwd: "/w", parent_session: None }),
         user_line(&head("a", None), &asking),
         assistant_line(&head("b", Some("a")), &calling),
         tool_result_line(&head("c", Some("b")), &result),
@@ -126,7 +126,7 @@ fn what_is_written_is_read_back() {
         built.push(Entry::new(at, kind));
     }
     assert_eq!(transcript.entries(), built.entries());
-    assert_eq!(built.append_parent().map(|id| &**id), Some("c"));
+    assert_eq!(built.append_parent(), Some("c"));
     assert_eq!(built.last_ms(), 1_795_985_609_123);
 }
 
@@ -145,8 +145,9 @@ fn damage_is_counted_and_read_around() {
     assert_eq!(path.len(), 3);
     let EntryKind::User(said) = &path[2].kind else { panic!("a user entry was expected") };
     assert_eq!(*said.content, [Content::text("tab\there \u{fffd} \u{1}")]);
-    let EntryKind::Opaque { bytes } = &transcript.entries()[3].kind else { panic!("the number is opaque") };
-    assert_eq!(text.get(bytes.clone()), Some("42"));
+    assert_eq!(transcript.entries()[3].kind, EntryKind::Opaque);
+    let place = transcript.tree().place(crate::transcript::Position(3));
+    assert_eq!(text.get(place.start as usize..place.end as usize), Some("42"));
     assert!(read_lines(b"").problems.is_empty());
     assert_eq!(read_lines(b"\0\0\0\n\0").problems_total, 2);
     assert!(read_lines(format!("\u{feff}{HEADER}\r\n").as_bytes()).problems.is_empty());
@@ -221,7 +222,7 @@ fn recent_ids_come_oldest_first_and_bounded() {
 fn a_turn_is_told_from_its_entries() {
     let mut transcript = Transcript::default();
     let mut push = |id: &str, kind: EntryKind| {
-        let parent = transcript.append_parent().cloned();
+        let parent = transcript.append_parent().map(Arc::from);
         transcript.push(Entry::new(Head { id: id.into(), parent, timestamp_ms: 1 }, kind));
     };
     push("a", EntryKind::User(user("one", 1)));

@@ -1,0 +1,135 @@
+//! Trees and lists for people.
+
+use std::sync::Arc;
+
+use super::{Entry, EntryKind, Note, Position, Transcript, TreeIndex};
+use crate::chat::plain_text;
+use crate::text::ellipsis;
+
+/// Characters of a preview.
+pub const PREVIEW_CHARS_MAX: usize = 80;
+
+/// One node, as a tree is drawn of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeNode {
+    /// Where it stands in its file.
+    pub at: Position,
+    /// Its id.
+    pub id: String,
+    /// The node that it follows; `None` for a root or an orphan.
+    pub parent: Option<String>,
+    /// Its `type`.
+    pub kind: &'static str,
+    /// The role of a message.
+    pub role: Option<&'static str>,
+    /// The first words of what it says.
+    pub preview: String,
+    /// When it was written; 0 when the file does not say.
+    pub timestamp_ms: u64,
+    /// Its name.
+    pub label: Option<Arc<str>>,
+    /// When it got this name.
+    pub label_ms: Option<u64>,
+    /// How many nodes are before it on the way from its root.
+    pub depth: usize,
+    /// The nodes that follow it, oldest first.
+    pub children: Vec<String>,
+    /// Whether it belongs to the conversation as it stands.
+    pub on_path: bool,
+    /// Whether it hangs off the conversation without being part of it.
+    pub side: bool,
+}
+
+/// All nodes, each behind the one that it follows, its branches oldest first. `preview` gives the first words of one.
+///
+/// It is a list and not nested, because a conversation is as deep as it is long. In a cycle, the entry that comes first
+/// in the file is taken for the root.
+pub fn tree(tree: &TreeIndex, mut preview: impl FnMut(Position) -> String) -> Vec<TreeNode> {
+    let (children, roots) = children_of(tree);
+    let mut on_path = vec![false; tree.len()];
+    for at in tree.path() {
+        mark(&mut on_path, at);
+    }
+    let mut seen = vec![false; tree.len()];
+    let mut nodes = Vec::new();
+    let in_cycles = tree.positions().filter(|at| tree.kind(*at).is_node());
+    for root in roots.into_iter().chain(in_cycles) {
+        let mut open = vec![(root, 0)];
+        while let Some((at, depth)) = open.pop() {
+            if mark(&mut seen, at) {
+                continue;
+            }
+            let follow = children.get(at.0 as usize).map_or(&[][..], Vec::as_slice);
+            open.extend(follow.iter().rev().map(|child| (*child, depth + 1)));
+            let label = tree.label(tree.id(at)).filter(|_| tree.position(tree.id(at)) == Some(at));
+            nodes.push(TreeNode {
+                at,
+                id: tree.id(at).to_owned(),
+                parent: tree.parent(at).map(|parent| tree.id(parent).to_owned()),
+                kind: tree.kind(at).name(),
+                role: tree.kind(at).role(),
+                preview: preview(at),
+                timestamp_ms: tree.timestamp_ms(at),
+                label: label.map(|label| Arc::clone(&label.text)),
+                label_ms: label.map(|label| label.timestamp_ms),
+                depth,
+                children: follow.iter().map(|child| tree.id(*child).to_owned()).collect(),
+                on_path: on_path.get(at.0 as usize).copied().unwrap_or(false),
+                side: tree.is_side(at),
+            });
+        }
+    }
+    nodes
+}
+
+/// The tree of a transcript whose contents are at hand.
+pub fn tree_of(transcript: &Transcript) -> Vec<TreeNode> {
+    tree(transcript.tree(), |at| transcript.entries().get(at.0 as usize).map(preview).unwrap_or_default())
+}
+
+/// The first words of what an entry says, on one line.
+pub fn preview(entry: &Entry) -> String {
+    let said = match &entry.kind {
+        EntryKind::User(user) => plain_text(&user.content),
+        EntryKind::Assistant(assistant) if assistant.message.text.trim().is_empty() => {
+            let names: Vec<&str> = assistant.message.calls.iter().map(|call| call.name.as_str()).collect();
+            names.join(", ")
+        }
+        EntryKind::Assistant(assistant) => assistant.message.text.clone(),
+        EntryKind::ToolResult(result) => plain_text(&result.result.content),
+        EntryKind::Shown(content) => plain_text(content),
+        EntryKind::Compaction { summary, .. } | EntryKind::BranchSummary(summary) => summary.clone(),
+        EntryKind::Silent(Note::Label { label, .. }) => label.as_deref().unwrap_or_default().to_owned(),
+        EntryKind::Silent(Note::Name(name)) => name.as_deref().unwrap_or_default().to_owned(),
+        EntryKind::Silent(Note::Model { provider, model }) => format!("{provider}/{model}"),
+        EntryKind::Silent(Note::Thinking(level)) => level.as_ref().to_owned(),
+        EntryKind::Silent(Note::Custom { kind, .. }) => kind.as_ref().to_owned(),
+        EntryKind::Silent(Note::Withheld) | EntryKind::Reset { .. } | EntryKind::Leaf { .. } | EntryKind::Opaque => {
+            String::new()
+        }
+    };
+    let line = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("");
+    ellipsis(line, PREVIEW_CHARS_MAX).into_owned()
+}
+
+/// For each position its children, and the roots. Children are in the order of [`TreeIndex::children`], roots in that
+/// of the file.
+fn children_of(tree: &TreeIndex) -> (Vec<Vec<Position>>, Vec<Position>) {
+    let mut children: Vec<Vec<Position>> = vec![Vec::new(); tree.len()];
+    let mut roots = Vec::new();
+    for at in tree.positions().filter(|at| tree.kind(*at).is_node()) {
+        match tree.parent(at).and_then(|parent| children.get_mut(parent.0 as usize)) {
+            Some(siblings) => siblings.push(at),
+            None => roots.push(at),
+        }
+    }
+    for siblings in &mut children {
+        siblings.sort_by_key(|at| (tree.timestamp_ms(*at), *at));
+    }
+    (children, roots)
+}
+
+/// Marks a position; whether it was marked before.
+fn mark(marks: &mut [bool], at: Position) -> bool {
+    marks.get_mut(at.0 as usize).is_none_or(|mark| std::mem::replace(mark, true))
+}
