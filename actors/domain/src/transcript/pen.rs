@@ -214,3 +214,6 @@ pub(super) fn unused(tree: &TreeIndex, ids: NewIds<'_>) -> Arc<str> {
     }
     id
 }
+
+#[cfg(test)]
+mod tests;
