@@ -38,7 +38,7 @@ impl Beacon {
         run.join("gateway.json")
     }
 
-    /// Writes it: atomically, or on a full disk over the one that a killed gateway left.
+    /// Writes it: atomically, or on a full disk over the one that the last gateway left.
     pub fn write(&self, run: &Path) -> std::io::Result<()> {
         let text = serde_json::to_vec(self)?;
         match Self::replace(run, &text) {
@@ -80,14 +80,40 @@ impl Beacon {
         file.set_len(text.len() as u64)
     }
 
-    /// Removes it; a missing one is fine.
-    pub fn remove(run: &Path) {
-        // The next gateway overwrites whatever is left.
-        let _ = std::fs::remove_file(Self::file(run));
+    /// Blanks it: what it takes of the disk is kept for the next gateway, which has to be found also when it starts on a
+    /// full disk.
+    pub fn blank(run: &Path) {
+        let file = Self::file(run);
+        // The next gateway overwrites whatever is left; a missing one is fine.
+        let _ = std::fs::metadata(&file).and_then(|old| {
+            let blanks = vec![b' '; usize::try_from(old.len()).map_err(std::io::Error::other)?];
+            std::fs::OpenOptions::new().write(true).open(&file)?.write_all(&blanks)
+        });
     }
 
-    /// Reads it. `None` when there is none or when it cannot be read.
+    /// Reads it. `None` when there is none, or it is blank, or cannot be read.
     pub fn read(run: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(Self::file(run)).ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blank_one_names_nobody_and_keeps_its_space() {
+        let run = tempfile::tempdir().unwrap();
+        let (admin_url, token, version) = ("http://127.0.0.1:1".to_owned(), "t".to_owned(), "1".to_owned());
+        let (websocket_url, api_url, webhook_url) = (None, None, None);
+        let beacon = Beacon { pid: 7, admin_url, token, version, websocket_url, api_url, webhook_url };
+        Beacon::blank(run.path());
+        beacon.write(run.path()).unwrap();
+        let length = std::fs::metadata(Beacon::file(run.path())).unwrap().len();
+        Beacon::blank(run.path());
+        assert!(Beacon::read(run.path()).is_none());
+        assert_eq!(std::fs::metadata(Beacon::file(run.path())).unwrap().len(), length);
+        Beacon::overwrite(run.path(), &serde_json::to_vec(&Beacon { pid: 8, ..beacon }).unwrap()).unwrap();
+        assert_eq!(Beacon::read(run.path()).unwrap().pid, 8);
     }
 }

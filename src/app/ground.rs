@@ -170,7 +170,7 @@ async fn take_locks(paths: &Paths, purpose: Purpose) -> Result<[Lock; 2], Exit> 
         Purpose::Gateway => GATEWAY_LOCK_PATIENCE,
         Purpose::Embedded | Purpose::OneShot | Purpose::AtRest => LOCK_PATIENCE,
     };
-    let data = Lock::take_patiently(&paths.run.join("lock"), &paths.data, patience).await?;
-    let sessions = Lock::take_patiently(&paths.sessions.join(".lock"), &paths.workspace, patience).await?;
+    let data = Lock::take_patiently(&paths.run.join("lock"), &paths.data, purpose, patience).await?;
+    let sessions = Lock::take_patiently(&paths.sessions.join(".lock"), &paths.workspace, purpose, patience).await?;
     Ok([data, sessions])
 }

@@ -1,5 +1,6 @@
 //! One process per data directory and per workspace. The lock is the kernel's; the text inside only names the holder.
 
+use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use supervision::ports::is_space;
+
+use super::Purpose;
 
 /// Who holds a directory.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
@@ -20,6 +23,9 @@ pub struct Holder {
     pub started: String,
     /// Version of the program.
     pub version: String,
+    /// Whether it is a gateway, not a command that ends by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gateway: bool,
 }
 
 /// Why a directory could not be taken.
@@ -51,7 +57,7 @@ pub struct Lock {
 
 impl Lock {
     /// Takes `file` (made with mode 0600 when missing) for the directory that it stands for.
-    pub fn take(file: &Path, directory: &Path) -> Result<Self, LockError> {
+    pub fn take(file: &Path, directory: &Path, purpose: Purpose) -> Result<Self, LockError> {
         let io = |source| LockError::Io { path: file.to_owned(), source };
         if let Some(parent) = file.parent() {
             std::fs::create_dir_all(parent).map_err(io)?;
@@ -68,7 +74,7 @@ impl Lock {
             tracing::warn!("the lock is taken without a name in it: the disk is read-only");
             return Ok(Self { _file: open });
         }
-        let text = serde_json::to_string(&myself()).expect("a holder always serialises");
+        let text = serde_json::to_string(&myself(purpose)).expect("a holder always serialises");
         match write_name(&mut open, &text) {
             // The lock holds without its name, and a gateway must come up on a full disk.
             Err(error) if is_space(&error) => tracing::warn!(%error, "the lock is taken without a name in it"),
@@ -78,11 +84,16 @@ impl Lock {
     }
 
     /// Like [`take`](Self::take), but waits up to `patience` for another holder to end.
-    pub async fn take_patiently(file: &Path, directory: &Path, patience: Duration) -> Result<Self, LockError> {
+    pub async fn take_patiently(
+        file: &Path,
+        directory: &Path,
+        purpose: Purpose,
+        patience: Duration,
+    ) -> Result<Self, LockError> {
         let step = Duration::from_millis(50);
         let mut left = patience;
         loop {
-            match Self::take(file, directory) {
+            match Self::take(file, directory, purpose) {
                 Err(LockError::InUse { .. }) if left >= step => {
                     tokio::time::sleep(step).await;
                     left -= step;
@@ -94,12 +105,19 @@ impl Lock {
 
     /// Who holds `file`, if anybody does.
     pub fn holder(file: &Path) -> Option<String> {
-        let mut open = File::open(file).ok()?;
-        match open.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Some(describe(&mut open)),
-            Ok(()) | Err(TryLockError::Error(_)) => None,
-        }
+        held(file).map(|mut open| describe(&mut open))
     }
+
+    /// The gateway that holds `file`, if one does and could write its name into it.
+    pub fn gateway(file: &Path) -> Option<Holder> {
+        held(file).and_then(|mut open| read_name(&mut open)).filter(|who| who.gateway)
+    }
+}
+
+/// The file, when somebody holds it.
+fn held(file: &Path) -> Option<File> {
+    let open = File::open(file).ok()?;
+    matches!(open.try_lock_shared(), Err(TryLockError::WouldBlock)).then_some(open)
 }
 
 /// The file, made when missing, and whether it can be written: where nothing can be, one that is there already locks
@@ -120,22 +138,31 @@ fn write_name(file: &mut File, text: &str) -> std::io::Result<()> {
 }
 
 fn describe(file: &mut File) -> String {
-    let mut text = String::new();
     // A holder that has not yet written its name is still a holder.
-    let _ = file.read_to_string(&mut text);
-    match serde_json::from_str::<Holder>(&text) {
-        Ok(who) => format!("process {} on {} (greenroom {}, since {})", who.pid, who.host, who.version, who.started),
-        Err(_) => "another process".to_owned(),
+    read_name(file).map_or_else(|| "another process".to_owned(), |who| who.to_string())
+}
+
+fn read_name(file: &mut File) -> Option<Holder> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, host, started, version, gateway: _ } = self;
+        write!(out, "process {pid} on {host} (greenroom {version}, since {started})")
     }
 }
 
-fn myself() -> Holder {
+fn myself(purpose: Purpose) -> Holder {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Holder {
         pid: std::process::id(),
         host,
         started: jiff::Timestamp::now().to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        gateway: purpose == Purpose::Gateway,
     }
 }
 
@@ -147,12 +174,14 @@ mod tests {
     fn a_second_taker_is_told_who_holds_it() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("run/lock");
-        let first = Lock::take(&file, directory.path()).unwrap();
-        let error = Lock::take(&file, directory.path()).unwrap_err().to_string();
+        let first = Lock::take(&file, directory.path(), Purpose::Gateway).unwrap();
+        let error = Lock::take(&file, directory.path(), Purpose::Gateway).unwrap_err().to_string();
         assert!(error.contains(&format!("process {} on ", std::process::id())), "{error}");
         assert!(Lock::holder(&file).is_some());
+        assert_eq!(Lock::gateway(&file).unwrap().pid, std::process::id());
         drop(first);
         assert_eq!(Lock::holder(&file), None);
-        Lock::take(&file, directory.path()).unwrap();
+        let _command = Lock::take(&file, directory.path(), Purpose::OneShot).unwrap();
+        assert_eq!((Lock::gateway(&file), Lock::holder(&file).is_some()), (None, true));
     }
 }

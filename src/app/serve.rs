@@ -37,7 +37,7 @@ impl Open {
                 tracing::error!("a door failed while it closed");
             }
         }
-        Beacon::remove(run);
+        Beacon::blank(run);
     }
 }
 

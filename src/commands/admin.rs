@@ -5,6 +5,7 @@ use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 
 use crate::app::beacon::Beacon;
+use crate::app::lock::Lock;
 use crate::config::Paths;
 use crate::exit::{Exit, ExitCode};
 
@@ -18,7 +19,7 @@ impl Admin {
     /// Finds the gateway of this data directory; `None` when none runs.
     pub async fn find(paths: &Paths) -> anyhow::Result<Option<Self>> {
         let Some(beacon) = Beacon::read(&paths.run) else { return Ok(None) };
-        if crate::app::lock::Lock::holder(&paths.run.join("lock")).is_none() {
+        if Lock::holder(&paths.run.join("lock")).is_none() {
             return Ok(None);
         }
         let client = provider::http_client().context("an HTTP client cannot be made")?;
@@ -28,7 +29,9 @@ impl Admin {
     /// Finds the gateway, or fails with the exit code for "no gateway".
     pub async fn require(paths: &Paths) -> anyhow::Result<Self> {
         let missing = || {
-            let message = format!("no gateway runs on {}; start one with `greenroom gateway`", paths.data.display());
+            let message = hidden(paths).unwrap_or_else(|| {
+                format!("no gateway runs on {}; start one with `greenroom gateway`", paths.data.display())
+            });
             Exit::new(ExitCode::NoGateway, message)
         };
         Ok(Self::find(paths).await?.ok_or_else(missing)?)
@@ -80,6 +83,13 @@ impl Admin {
             }
         }
     }
+}
+
+/// A gateway that runs but could not say where, in words.
+pub fn hidden(paths: &Paths) -> Option<String> {
+    let who = Lock::gateway(&paths.run.join("lock"))?;
+    let file = paths.run.join("gateway.json");
+    Some(format!("running, {who}; its address is not in {}: it is starting, or its disk is full", file.display()))
 }
 
 async fn checked(sent: reqwest::Result<Response>) -> anyhow::Result<Response> {

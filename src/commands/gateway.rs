@@ -7,7 +7,7 @@ use supervision::log::{LogOptions, LogWriter};
 use supervision::real::real_ports;
 
 use crate::app::lock::Lock;
-use crate::app::{App, Options};
+use crate::app::{App, Options, Purpose};
 use crate::cli::Place;
 use crate::config::{Loaded, Paths};
 use crate::exit::{Exit, ExitCode};
@@ -30,7 +30,7 @@ fn record_refusal(paths: Paths, refused: &anyhow::Error) -> std::io::Result<()> 
     if !paths.logs.is_dir() {
         return Ok(());
     }
-    let Ok(_lock) = Lock::take(&paths.run.join("lock"), &paths.data) else { return Ok(()) };
+    let Ok(_lock) = Lock::take(&paths.run.join("lock"), &paths.data, Purpose::AtRest) else { return Ok(()) };
     // How much is to be kept is not known now, so nothing is removed.
     let options = LogOptions { files: LOG_FILES_MAX, age: Duration::MAX, ..LogOptions::new(paths.logs) };
     let log = LogWriter::start(options, &real_ports(1)?)?;

@@ -6,7 +6,7 @@ use supervision::real::{RealDisk, real_ports};
 
 use super::{print, print_json};
 use crate::app::lock::Lock;
-use crate::app::parts;
+use crate::app::{Purpose, parts};
 use crate::cli::{Journal, Output};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode, error_body};
@@ -126,8 +126,8 @@ fn in_a_line(shown: &Shown) -> String {
 fn repair(loaded: &Loaded, yes: bool, output: Output) -> anyhow::Result<()> {
     loaded.require_workspace().map_err(Exit::from)?;
     let paths = &loaded.paths;
-    let _data = Lock::take(&paths.run.join("lock"), &paths.data).map_err(Exit::from)?;
-    let _sessions = Lock::take(&paths.sessions.join(".lock"), &paths.workspace).map_err(Exit::from)?;
+    let _data = Lock::take(&paths.run.join("lock"), &paths.data, Purpose::AtRest).map_err(Exit::from)?;
+    let _sessions = Lock::take(&paths.sessions.join(".lock"), &paths.workspace, Purpose::AtRest).map_err(Exit::from)?;
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
     let aside = yes.then(|| paths.journal.join(format!("damaged-{now}")));
     let ports = real_ports(1)?;

@@ -3,9 +3,10 @@
 use domain::text::counted;
 use serde_json::{Value, json};
 
-use super::admin::Admin;
+use super::admin::{Admin, hidden};
 use super::words::span;
 use super::{print, print_json};
+use crate::app::lock::Lock;
 use crate::cli::Output;
 use crate::config::Loaded;
 
@@ -17,12 +18,17 @@ pub async fn run(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
         None => None,
     };
     if output.json {
-        return print_json(&gateway.map_or(json!({"running": false}), |(_, status)| status));
+        let without = || match Lock::gateway(&paths.run.join("lock")) {
+            Some(who) => json!({"running": true, "reachable": false, "pid": who.pid}),
+            None => json!({"running": false}),
+        };
+        return print_json(&gateway.map_or_else(without, |(_, status)| status));
     }
     print(&format!("data       {}", paths.data.display()))?;
     print(&format!("workspace  {}", paths.workspace.display()))?;
     let Some((beacon, status)) = gateway else {
-        return print("gateway    not running");
+        let hidden = hidden(paths).unwrap_or_else(|| "not running".to_owned());
+        return print(&format!("gateway    {hidden}"));
     };
     let urls = [
         ("websocket", &beacon.websocket_url),
@@ -69,7 +75,13 @@ fn gateway_line(pid: u32, status: &Value) -> String {
 
 fn turns_line(journal: &Value) -> String {
     let count = |name: &str| journal[name].as_u64().unwrap_or(0);
-    let disk = if journal["writable"] == true { "" } else { "; the journal cannot be written" };
+    let mut disk =
+        if journal["writable"] == true { String::new() } else { "; the journal cannot be written".to_owned() };
+    if let (Some(needed), Some(free)) =
+        (journal["space"]["needed_bytes"].as_u64(), journal["space"]["free_bytes"].as_u64())
+    {
+        disk.push_str(&format!(", its disk is full: {needed} bytes are needed, {free} are free"));
+    }
     format!(
         "{} accepted: {} done, {} open, {} cancelled, {}{disk}",
         count("accepted"),
@@ -98,5 +110,8 @@ mod tests {
         let journal = json!({"accepted": 5, "done": 3, "open": 1, "cancelled": 1, "dead": 0, "writable": false});
         let expected = "5 accepted: 3 done, 1 open, 1 cancelled, 0 dead letters; the journal cannot be written";
         assert_eq!(turns_line(&journal), expected);
+        let full = json!({"writable": false, "space": {"needed_bytes": 64, "free_bytes": 7}});
+        let lacks = "; the journal cannot be written, its disk is full: 64 bytes are needed, 7 are free";
+        assert!(turns_line(&full).ends_with(lacks), "{}", turns_line(&full));
     }
 }

@@ -266,9 +266,14 @@ impl Doors {
         self.metrics.accepted.get_or_create(&ByDoor { door: door.word() }).inc();
     }
 
+    /// The journal's verdict, as clients are told it. `None` stands for a journal that is gone.
+    pub(crate) fn judged(&self, enqueued: Option<Enqueued>) -> Verdict {
+        Verdict::from_journal(enqueued, self.ports.clock.wall_ms(), || self.journal.status().space)
+    }
+
     /// Waits for the journal's verdict, and counts it. `None` stands for a journal that is gone.
     pub(crate) fn verdict(&self, door: Door, key: &SessionKey, enqueued: Option<Enqueued>) -> Verdict {
-        let verdict = Verdict::from_journal(enqueued, self.ports.clock.wall_ms());
+        let verdict = self.judged(enqueued);
         match &verdict {
             Verdict::Accepted { turn, .. } => self.accepted(door, *turn),
             Verdict::Duplicate { .. } => {}

@@ -1,9 +1,10 @@
 //! What the journal and the transcript say about a message, as doors tell it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use domain::ids::{Seq, SessionKey, TurnId};
-use protocol::journal::{AcceptedState, BusyReason, DuplicateState, Enqueued};
+use protocol::journal::{AcceptedState, BusyReason, DuplicateState, Enqueued, Space};
 use protocol::session::{Mail, TurnRecord};
 use protocol::turn::{Finished, TurnProgress};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +42,7 @@ pub(crate) enum Refusal {
     /// The process has no memory for more.
     MemoryFull { retry_after_ms: u64 },
     /// The disk is full or cannot be written.
-    Disk { retry_after_ms: u64 },
+    Disk { retry_after_ms: u64, space: Option<Space> },
     /// The session's transcript cannot be read.
     Transcript { retry_after_ms: u64 },
     /// The session crashed too often and its inbox is full.
@@ -51,7 +52,8 @@ pub(crate) enum Refusal {
 }
 
 impl Verdict {
-    pub(crate) fn from_journal(enqueued: Option<Enqueued>, now_ms: u64) -> Self {
+    /// `space` is asked what a full disk lacks.
+    pub(crate) fn from_journal(enqueued: Option<Enqueued>, now_ms: u64, space: impl FnOnce() -> Option<Space>) -> Self {
         match enqueued {
             Some(Enqueued::Accepted { turn, seq, position, state }) => Self::Accepted { turn, seq, position, state },
             Some(Enqueued::Duplicate { turn, state }) => Self::Duplicate { turn, state },
@@ -60,7 +62,7 @@ impl Verdict {
                 BusyReason::Session => Refusal::SessionFull { retry_after_ms },
                 BusyReason::Process => Refusal::ProcessFull { retry_after_ms },
                 BusyReason::Memory => Refusal::MemoryFull { retry_after_ms },
-                BusyReason::Disk => Refusal::Disk { retry_after_ms },
+                BusyReason::Disk => Refusal::Disk { retry_after_ms, space: space() },
                 BusyReason::Transcript => Refusal::Transcript { retry_after_ms },
             }),
             Some(Enqueued::Quarantined { until_ms }) => {
@@ -115,8 +117,11 @@ impl Refusal {
     }
 
     /// A sentence for the client.
-    pub(crate) fn detail(self) -> &'static str {
-        match self {
+    pub(crate) fn detail(self) -> Cow<'static, str> {
+        if let Self::Disk { space: Some(space), .. } = self {
+            return format!("the journal cannot be written right now, its disk is full: {space}").into();
+        }
+        let detail = match self {
             Self::Conflict => "this message id was used before with another content",
             Self::SessionFull { .. } => "too many messages of this session are waiting",
             Self::ProcessFull { .. } => "too much is waiting in the whole gateway",
@@ -125,7 +130,8 @@ impl Refusal {
             Self::Transcript { .. } => "the transcript of this session cannot be read",
             Self::Quarantined { .. } => "this session is held back after repeated crashes and its queue is full",
             Self::Draining => "the gateway is stopping",
-        }
+        };
+        detail.into()
     }
 
     /// When it may work.
@@ -135,7 +141,7 @@ impl Refusal {
             Self::SessionFull { retry_after_ms }
             | Self::ProcessFull { retry_after_ms }
             | Self::MemoryFull { retry_after_ms }
-            | Self::Disk { retry_after_ms }
+            | Self::Disk { retry_after_ms, space: _ }
             | Self::Transcript { retry_after_ms }
             | Self::Quarantined { retry_after_ms } => Some(retry_after_ms),
             Self::Draining => Some(RETRY_AFTER_MS),
@@ -255,9 +261,12 @@ mod tests {
             (Some(Enqueued::Draining), "draining", "draining", Some(5000)),
             (None, "draining", "draining", Some(5000)),
         ] {
-            let Verdict::Refused(refusal) = Verdict::from_journal(enqueued, 10_000) else { panic!("{word}") };
+            let Verdict::Refused(refusal) = Verdict::from_journal(enqueued, 10_000, || None) else { panic!("{word}") };
             assert_eq!((refusal.word(), refusal.metric(), refusal.retry_after_ms()), (word, metric, retry));
             assert!(!refusal.detail().is_empty());
         }
+        let space = Some(Space { needed_bytes: 64, free_bytes: 7 });
+        let full = Refusal::Disk { retry_after_ms: 7, space };
+        assert!(full.detail().ends_with("its disk is full: 64 bytes are needed, 7 are free"));
     }
 }

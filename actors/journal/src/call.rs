@@ -13,7 +13,7 @@ use protocol::journal::{
 use tokio::sync::oneshot::Sender;
 
 use crate::carry::CarryRead;
-use crate::log::Prepared;
+use crate::log::{NoSegment, Prepared};
 use crate::outgoing::Outgoing;
 
 /// One thing for the engine to do.
@@ -49,7 +49,7 @@ pub enum Call {
     /// The recent ids of some keys were read.
     RecentIds(Vec<(SessionKey, io::Result<Vec<RecentId>>)>),
     /// The next segment was made, or not.
-    Prepared(io::Result<Prepared>),
+    Prepared(Result<Prepared, NoSegment>),
     /// The transcript files were synced, or not.
     ViewsSynced(io::Result<()>),
     /// Records to be copied forward were read.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use domain::ids::SessionKey;
 use protocol::journal::{
     CommitOutcome, Enqueue, Enqueued, JournalError, JournalStatus, LeftBy, LogPosition, OutRow, OutSink, QueuedSink,
-    RecentIds, Told,
+    RecentIds, Space, Told,
 };
 use protocol::metrics::{ByState, Metrics, gauge};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
@@ -97,6 +97,8 @@ pub struct Engine {
     pub(crate) parked_bytes: u64,
     pub(crate) finding: Vec<SessionKey>,
     pub(crate) read_only: bool,
+    /// What the disk lacks then.
+    pub(crate) space: Option<Space>,
     pub(crate) probe_at: Duration,
     pub(crate) draining: bool,
     pub(crate) closed: bool,
@@ -137,6 +139,7 @@ impl Engine {
             parked_bytes: 0,
             finding: Vec::new(),
             read_only: false,
+            space: None,
             probe_at: Duration::ZERO,
             draining: false,
             closed: false,
@@ -148,7 +151,7 @@ impl Engine {
         };
         engine.around.metrics.journal_writable.set(1);
         if let Some(why) = recovered.no_space {
-            engine.become_read_only(why);
+            engine.become_read_only(&why);
         }
         if engine.state.died && engine.room(8) == Room::Ready {
             // It is counted once, also when this process does not begin all of these turns again.
@@ -408,7 +411,8 @@ impl Engine {
     }
 
     fn show(&mut self) {
-        let status = status_of(&self.state, &self.log, !self.read_only && self.failed.is_none() && !self.closed);
+        let writable = !self.read_only && self.failed.is_none() && !self.closed;
+        let status = JournalStatus { space: self.space, ..status_of(&self.state, &self.log, writable) };
         let bytes = &self.around.metrics.journal_bytes;
         bytes.get_or_create(&ByState { state: "live" }).set(i64::try_from(status.live_bytes).unwrap_or(i64::MAX));
         bytes.get_or_create(&ByState { state: "total" }).set(i64::try_from(status.total_bytes).unwrap_or(i64::MAX));
@@ -437,6 +441,7 @@ pub fn status_of(state: &State, log: &Log, writable: bool) -> JournalStatus {
         live_bytes: log.live_bytes(),
         total_bytes: log.total_bytes(),
         writable,
+        space: None,
     }
 }
 

@@ -73,7 +73,8 @@ impl LogJournal {
         let report = recovered.report.clone();
         // Told from the first moment, before the thread has begun.
         let writable = recovered.no_space.is_none();
-        let status = status_of(&recovered.state, &recovered.log, writable);
+        let space = recovered.no_space.as_ref().and_then(|why| why.space);
+        let status = JournalStatus { space, ..status_of(&recovered.state, &recovered.log, writable) };
         let status = Arc::new(Mutex::new(status));
         let (fail, failed) = watch::channel(None);
         let (notes, shown) = (Notes::default(), status.clone());

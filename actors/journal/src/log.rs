@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use protocol::journal::LogPosition;
+use protocol::journal::{LogPosition, Space};
 use supervision::planted::{Bug, planted};
 use supervision::ports::{Disk, DiskFile, Open, Stat};
 
@@ -73,6 +73,32 @@ pub struct Prepared {
     pub segment: Segment,
     /// The file that is no spare any more.
     pub used: Option<PathBuf>,
+}
+
+/// Why there is no next segment.
+pub struct NoSegment {
+    /// What went wrong.
+    pub error: io::Error,
+    /// What the disk lacks, if it is full.
+    pub space: Option<Space>,
+}
+
+impl NoSegment {
+    /// Looks how much the disk lacks of a segment of `needed_bytes`.
+    pub fn new(error: io::Error, disk: &dyn Disk, dir: &Path, needed_bytes: u64) -> Self {
+        let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let free_bytes = full.then(|| disk.free_bytes(dir).ok()).flatten();
+        let space = free_bytes.map(|free_bytes| Space { needed_bytes, free_bytes });
+        Self { error, space }
+    }
+
+    /// In words.
+    pub fn reason(&self) -> String {
+        match self.space {
+            Some(space) => format!("{}: {space}", self.error),
+            None => self.error.to_string(),
+        }
+    }
 }
 
 /// The row of segments.
@@ -190,7 +216,7 @@ impl Log {
     }
 
     /// The work of making the next segment, to be done elsewhere.
-    pub fn prepare(&mut self) -> impl FnOnce() -> io::Result<Prepared> + Send + 'static {
+    pub fn prepare(&mut self) -> impl FnOnce() -> Result<Prepared, NoSegment> + Send + 'static {
         self.preparing = true;
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
         let header = SegmentHeader {
@@ -203,12 +229,12 @@ impl Log {
         let full = spare.is_none() && self.total_bytes() + self.segment_bytes > self.max_bytes;
         move || {
             if full {
-                return Err(io::Error::new(io::ErrorKind::StorageFull, "the log has reached journal.maxBytes"));
+                let error = io::Error::new(io::ErrorKind::StorageFull, "the log has reached journal.maxBytes");
+                return Err(NoSegment { error, space: None });
             }
-            if let Some(unsettled) = unsettled {
-                unsettled.settle(&*disk)?;
-            }
-            make(disk.as_ref(), &dir, header, spare)
+            let settled = unsettled.map_or(Ok(()), |unsettled| unsettled.settle(&*disk));
+            let made = settled.and_then(|()| make(disk.as_ref(), &dir, header, spare));
+            made.map_err(|error| NoSegment::new(error, &*disk, &dir, header.length))
         }
     }
 

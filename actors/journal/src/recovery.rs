@@ -7,7 +7,7 @@ use protocol::journal::LogPosition;
 use supervision::ports::{Disk, Ports};
 
 use crate::batch;
-use crate::log::Log;
+use crate::log::{Log, NoSegment};
 use crate::options::{OpenError, Options};
 use crate::resume::resume;
 use crate::segment::{self, HEADER_BYTES};
@@ -46,7 +46,7 @@ pub struct Recovered {
     /// What was found.
     pub report: RecoveryReport,
     /// Why nothing can be written until there is space again.
-    pub no_space: Option<String>,
+    pub no_space: Option<NoSegment>,
 }
 
 /// Recovers the log that `options` names; makes an empty one when there is none.

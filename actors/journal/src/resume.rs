@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use supervision::ports::{Disk, DiskFile, Open, is_space};
 
-use crate::log::{self, Log, SPARES_MAX, Segment};
+use crate::log::{self, Log, NoSegment, SPARES_MAX, Segment};
 use crate::options::{OpenError, Options};
 use crate::segment::{self, Durability, HEADER_BYTES, SegmentHeader};
 use crate::survey::{Survey, Surveyed};
@@ -27,10 +27,11 @@ pub struct Unsettled {
 }
 
 /// Makes the log ready to go on, or says why it cannot be written yet.
-pub fn resume(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Result<(Log, Option<String>), OpenError> {
+pub fn resume(options: &Options, disk: Arc<dyn Disk>, survey: &Survey) -> Result<(Log, Option<NoSegment>), OpenError> {
     match go_on(options, disk.clone(), survey) {
         Err(OpenError::Io { source, .. }) if is_space(&source) => {
-            Ok((wait_for_space(options, disk, survey)?, Some(source.to_string())))
+            let why = NoSegment::new(source, &*disk, &options.dir, options.segment_bytes);
+            Ok((wait_for_space(options, disk, survey)?, Some(why)))
         }
         resumed => Ok((resumed?, None)),
     }
@@ -157,7 +158,7 @@ fn switch_durability(log: &mut Log) -> io::Result<()> {
     }
     let made = log.prepare()();
     log.preparing = false;
-    log.prepared(made?);
+    log.prepared(made.map_err(|none| none.error)?);
     log.roll();
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! Space for the log: the next segment, and what happens when there is none to be had.
 
-use std::io;
-
 use protocol::journal::BusyReason;
 use protocol::supervision::EventName;
 use supervision::ports::is_space;
@@ -9,7 +7,7 @@ use supervision::ports::is_space;
 use crate::admit::{RETRY_DISK_MS, busy};
 use crate::call::Call;
 use crate::engine::{Engine, PROBE_INTERVAL, STALLED_MAX};
-use crate::log::Prepared;
+use crate::log::{NoSegment, Prepared};
 
 impl Engine {
     pub(crate) fn stall(&mut self, call: Call) {
@@ -37,17 +35,19 @@ impl Engine {
     }
 
     /// Nothing is acknowledged that is not there already, until there is space again.
-    pub(crate) fn become_read_only(&mut self, why: String) {
+    pub(crate) fn become_read_only(&mut self, why: &NoSegment) {
         self.read_only = true;
+        self.space = why.space;
         self.around.metrics.journal_writable.set(0);
-        self.event(EventName::JournalReadOnly, why);
+        self.event(EventName::JournalReadOnly, why.reason());
     }
 
-    pub(crate) fn prepared(&mut self, prepared: io::Result<Prepared>) {
+    pub(crate) fn prepared(&mut self, prepared: Result<Prepared, NoSegment>) {
         self.log.preparing = false;
         match prepared {
             Ok(prepared) => {
                 self.log.prepared(prepared);
+                self.space = None;
                 if std::mem::take(&mut self.read_only) {
                     self.around.metrics.journal_writable.set(1);
                     self.event(EventName::JournalWritable, "there is space again".to_owned());
@@ -57,9 +57,11 @@ impl Engine {
                 }
                 self.checkpoint.resume();
             }
-            Err(error) if is_space(&error) => {
-                if !self.read_only {
-                    self.become_read_only(error.to_string());
+            Err(why) if is_space(&why.error) => {
+                if self.read_only {
+                    self.space = why.space;
+                } else {
+                    self.become_read_only(&why);
                 }
                 let (messages, rest): (Vec<_>, Vec<_>) =
                     std::mem::take(&mut self.stalled).into_iter().partition(|call| matches!(call, Call::Enqueue(..)));
@@ -68,7 +70,7 @@ impl Engine {
                     self.take(call);
                 }
             }
-            Err(error) => self.fail(&format!("a segment of the log cannot be made: {error}")),
+            Err(why) => self.fail(&format!("a segment of the log cannot be made: {}", why.error)),
         }
     }
 }

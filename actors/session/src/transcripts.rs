@@ -280,6 +280,9 @@ mod tests {
         fn sync_fs(&self, path: &Path) -> io::Result<()> {
             self.ask().sync_fs(path)
         }
+        fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+            self.ask().free_bytes(path)
+        }
     }
 
     #[test]

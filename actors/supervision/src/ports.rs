@@ -70,6 +70,8 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes everything on the file system that holds `path` durable.
     fn sync_fs(&self, path: &Path) -> io::Result<()>;
+    /// Bytes that may still be written to the file system that holds `path`.
+    fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 
     /// The whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {

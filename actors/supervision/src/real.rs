@@ -131,6 +131,11 @@ impl Disk for RealDisk {
         let file = File::open(path)?;
         rustix::fs::syncfs(&file).map_err(io::Error::from)
     }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
 }
 
 impl DiskFile for RealFile {

@@ -154,6 +154,10 @@ impl Disk for SimDisk {
     fn sync_fs(&self, path: &Path) -> io::Result<()> {
         change(&self.0, || self.0.disk.sync_fs(path))
     }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.0.disk.free_bytes(path)
+    }
 }
 
 impl DiskFile for SimFile {

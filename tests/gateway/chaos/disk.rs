@@ -12,6 +12,7 @@ use crate::support::{Gateway, Place, Socket, said};
 
 /// Room for the log's four live segments, its next one and two spares, of 32 MiB each, and for transcripts.
 const DISK_MIB: u64 = 288;
+const SEGMENT_BYTES: u64 = 32 << 20;
 /// Chats that are written to in turn.
 const CHATS: usize = 40;
 /// Of each message.
@@ -205,7 +206,10 @@ async fn ready(gateway: &Gateway, status: u16) -> String {
 
 /// While the disk is full: nothing new at any door, everybody is told, and what needs no disk works.
 async fn check_full(gateway: &Gateway, socket: &mut Socket, sender: &mut Sender) {
-    assert!(ready(gateway, 503).await.contains("journal_not_writable"));
+    let not_ready: Value = serde_json::from_str(&ready(gateway, 503).await).unwrap();
+    assert!(not_ready["reasons"].to_string().contains("journal_not_writable"), "{not_ready}");
+    assert_eq!(not_ready["space"]["needed_bytes"], SEGMENT_BYTES, "{not_ready}");
+    assert!(not_ready["space"]["free_bytes"].as_u64().is_some_and(|free| free < SEGMENT_BYTES), "{not_ready}");
     for _ in 0..5 {
         let number = sender.sent;
         sender.sent += 1;
@@ -217,8 +221,10 @@ async fn check_full(gateway: &Gateway, socket: &mut Socket, sender: &mut Sender)
     let (status, body) = gateway.chat(body, Some("full")).await;
     assert_eq!((status, body["error"]["code"].as_str()), (503, Some("disk")), "{body}");
     assert_eq!(gateway.get("/health").await.0, 200);
+    assert!(body["error"]["message"].as_str().unwrap().contains("bytes are needed"), "{body}");
     let status = gateway.admin("status").await;
     assert_eq!(status["journal"]["writable"], false, "{status}");
+    assert_eq!(status["journal"]["space"]["needed_bytes"], SEGMENT_BYTES, "{status}");
     assert!(status["not_ready"].to_string().contains("journal_not_writable"), "{status}");
     let metrics = gateway.get("/metrics").await.1;
     assert!(metrics.contains("greenroom_journal_writable 0"));
@@ -227,7 +233,7 @@ async fn check_full(gateway: &Gateway, socket: &mut Socket, sender: &mut Sender)
 }
 
 fn place(disk: &Path) -> Place {
-    let journal = json!({"segmentBytes": 32 << 20, "maxBytes": 256 << 20});
+    let journal = json!({"segmentBytes": SEGMENT_BYTES, "maxBytes": 256 << 20});
     Place::new_in(
         disk,
         json!({"journal": journal, "agents": {"defaults": {"contextWindowTokens": 8_000, "maxTokens": 1000}}}),
@@ -292,6 +298,14 @@ async fn a_gateway_starts_on_a_full_disk_and_answers_what_was_open_when_there_is
     sender.say_again(&mut socket).await;
     sender.say_everywhere(&mut socket).await;
     gateway.settle().await;
+    assert_eq!(gateway.terminate().await, Some(0));
+    // After an orderly stop the commands find it as well.
+    disk.fill();
+    let mut gateway = place.spawn();
+    gateway.wait_until_listening().await;
+    let status = String::from_utf8(place.run(&["status"]).stdout).unwrap();
+    assert!(status.contains("gateway    serving"), "{status}");
+    disk.relieve();
     assert_eq!(gateway.terminate().await, Some(0));
     sender.check(&place);
     println!("chaos disk: started full, {} messages accepted, all answered", sender.accepted.len());

@@ -154,7 +154,9 @@ async fn retry_turn(journal: &dyn Journal, ports: &Ports, dead: TurnId, turn: Tu
         body_hash: message.body_hash,
         retry_of: Some(dead),
     };
-    match Verdict::from_journal(Some(answer(journal.enqueue(enqueue)).await?), ports.clock.wall_ms()) {
+    match Verdict::from_journal(Some(answer(journal.enqueue(enqueue)).await?), ports.clock.wall_ms(), || {
+        journal.status().space
+    }) {
         Verdict::Accepted { turn, seq, position, state } => {
             let state = match state {
                 AcceptedState::Running => "running",

@@ -142,6 +142,9 @@ async fn ready(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
     let reasons = gateway.reasons();
     let (status, ready) = if reasons.is_empty() { (200, true) } else { (503, false) };
     let mut body = json!({"ready": ready, "reasons": reasons});
+    if let Some(space) = gateway.doors.journal.status().space {
+        body["space"] = json!(space);
+    }
     let degraded = gateway.doors.metrics.degraded();
     if !degraded.is_empty() {
         // Messages are taken all the same.

@@ -140,7 +140,7 @@ impl Message<'_> {
         let (doors, unheard) = (self.doors.clone(), Unheard::new(&sink));
         let guard = self.submit(sink, move |enqueued| {
             drop(room);
-            let verdict = Verdict::from_journal(Some(enqueued), doors.ports.clock.wall_ms());
+            let verdict = doors.judged(Some(enqueued));
             if let Verdict::Accepted { turn, .. } = verdict {
                 doors.accepted(Door::Api, turn);
             }

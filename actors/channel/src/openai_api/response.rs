@@ -257,7 +257,7 @@ mod tests {
         for (refusal, status, retry) in [
             (Refusal::Conflict, 422, None),
             (Refusal::SessionFull { retry_after_ms: 1500 }, 429, Some("2")),
-            (Refusal::Disk { retry_after_ms: 1 }, 503, Some("1")),
+            (Refusal::Disk { retry_after_ms: 1, space: None }, 503, Some("1")),
             (Refusal::Draining, 503, Some("5")),
         ] {
             let response = ApiError::from(refusal).response();

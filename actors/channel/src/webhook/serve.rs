@@ -190,7 +190,7 @@ fn error_body(code: &'static str, message: &str, retry_after_ms: Option<u64>) ->
 
 fn bound(refusal: Refusal) -> Response<Body> {
     let retry_after_ms = refusal.retry_after_ms();
-    let mut response = json(refusal.status(), error_body(refusal.metric(), refusal.detail(), retry_after_ms));
+    let mut response = json(refusal.status(), error_body(refusal.metric(), &refusal.detail(), retry_after_ms));
     if let Some(ms) = retry_after_ms {
         response.headers_mut().insert(RETRY_AFTER, retry_after_seconds(ms));
     }

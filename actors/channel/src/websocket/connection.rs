@@ -412,7 +412,7 @@ impl Asked {
     }
 
     fn refusal(&self, refusal: Refusal) -> String {
-        self.error(refusal.detail(), refusal.word(), refusal.retry_after_ms())
+        self.error(&refusal.detail(), refusal.word(), refusal.retry_after_ms())
     }
 
     fn error(&self, detail: &str, reason: &str, retry_after_ms: Option<u64>) -> String {

@@ -35,7 +35,11 @@ fn a_full_disk_refuses_messages_keeps_commits_and_heals() {
     let loaded = write_until(&mut machine, "a", |machine| !machine.status().writable);
     let busy = machine.enqueue(message("a", 2, "m2", b"x"));
     assert!(matches!(busy, Enqueued::Busy { why: BusyReason::Disk, .. }));
-    assert_eq!(machine.events.named(EventName::JournalReadOnly).len(), 1);
+    let lacks = Some(Space { needed_bytes: tiny().segment_bytes, free_bytes: 0 });
+    assert_eq!(machine.status().space, lacks);
+    let events = machine.events.named(EventName::JournalReadOnly);
+    let [event] = &*events else { panic!("{events:?}") };
+    assert!(event.reason.as_ref().unwrap().ends_with("bytes are needed, 0 are free"), "{event:?}");
     // Commits use up the segment, then wait.
     let mut number = loaded.next_commit;
     let mut waiting = loop {
@@ -61,7 +65,7 @@ fn a_full_disk_refuses_messages_keeps_commits_and_heals() {
     machine.engine.take(Call::Tick);
     machine.settle();
     assert_eq!(waiting.try_recv().unwrap(), CommitOutcome::Done);
-    assert!(machine.status().writable);
+    assert!(machine.status().writable && machine.status().space.is_none());
     assert_eq!(machine.events.named(EventName::JournalReadOnly).len(), 1);
     let writable = machine.events.named(EventName::JournalWritable);
     assert_eq!(writable.len(), 1);
@@ -75,8 +79,9 @@ fn it_starts_on_a_full_disk_and_heals() {
     let disk = disk();
     disk.set_full(true);
     let mut machine = Machine::start(disk, tiny()).unwrap();
-    assert!(!machine.status().writable);
-    assert_eq!(machine.events.named(EventName::JournalReadOnly).len(), 1);
+    assert!(!machine.status().writable && machine.status().space.is_some());
+    let event = machine.events.named(EventName::JournalReadOnly).remove(0);
+    assert!(event.reason.unwrap().ends_with("bytes are needed, 0 are free"));
     let busy = machine.enqueue(message("a", 1, "m1", b"x"));
     assert!(matches!(busy, Enqueued::Busy { why: BusyReason::Disk, .. }));
     assert!(machine.engine.waits_for_space());

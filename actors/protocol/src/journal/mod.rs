@@ -70,6 +70,24 @@ pub struct JournalStatus {
     pub total_bytes: u64,
     /// Whether it can write.
     pub writable: bool,
+    /// What the disk lacks, when that is why it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space: Option<Space>,
+}
+
+/// What a full disk must have before the journal can be written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Space {
+    /// Bytes of the next segment, all of which are taken at once.
+    pub needed_bytes: u64,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+}
+
+impl std::fmt::Display for Space {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} bytes are needed, {} are free", self.needed_bytes, self.free_bytes)
+    }
 }
 
 /// Why a call could not be answered.

@@ -137,6 +137,9 @@ impl Disk for Stuck {
     fn sync_fs(&self, path: &Path) -> io::Result<()> {
         self.disk.sync_fs(path)
     }
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.disk.free_bytes(path)
+    }
 }
 
 impl DiskFile for StuckFile {

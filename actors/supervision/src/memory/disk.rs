@@ -455,6 +455,12 @@ impl Disk for PowerCutDisk {
         self.state().sync(|state, succeeds| state.settle_names(Some(path), succeeds))
     }
 
+    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
+        let state = self.state();
+        state.powered()?;
+        Ok(if state.full { 0 } else { u64::MAX })
+    }
+
     fn sync_fs(&self, _: &Path) -> io::Result<()> {
         self.state().sync(|state, succeeds| {
             state.settle_names(None, succeeds);
