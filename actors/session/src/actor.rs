@@ -36,6 +36,7 @@ use supervision::{CrashCell, Lease};
 use tokio::sync::oneshot;
 
 use crate::gather;
+use crate::hot::Trim;
 use crate::inbox::Inbox;
 use crate::index::Row;
 use crate::places::Placed;
@@ -63,6 +64,8 @@ pub struct Session {
     /// Loads in a row that took too long.
     stuck_loads: u8,
     swept: bool,
+    /// Since when it stands in the line of those with a conversation.
+    lined_at: Option<Duration>,
     noted: Note,
     state: Life,
 }
@@ -116,6 +119,7 @@ impl Session {
             reloads: 0,
             stuck_loads: 0,
             swept: false,
+            lined_at: None,
             noted: Note { state: State::Loading, turn: None, inbox: 0 },
             state: Life::Loading(Box::new(loading)),
         }
@@ -382,5 +386,13 @@ impl Handler<Tick> for Session {
         self.swept = false;
         self.tick(ctx);
         self.note();
+    }
+}
+
+impl Handler<Trim> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Trim, ctx: &mut Self::Context) {
+        self.trimmed(ctx);
     }
 }

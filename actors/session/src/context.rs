@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::body::TurnBody;
@@ -36,22 +35,17 @@ pub struct Context {
 impl Context {
     /// Keeps `transcript`, which takes about `bytes`.
     pub fn new(transcript: Transcript, bytes: u64, now: Duration, shared: &Arc<Shared>) -> Self {
-        shared.cached.fetch_add(bytes, Ordering::Relaxed);
+        shared.hot.add(bytes);
         Self { transcript, kept: Kept::default(), bytes, checked_at: now, shared: Arc::clone(shared) }
     }
 
     /// Adds our own entries, as they are committed.
     pub fn push(&mut self, entries: Vec<Entry>, bytes: u64) {
         self.bytes += bytes;
-        self.shared.cached.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.hot.add(bytes);
         for entry in entries {
             self.transcript.push(entry);
         }
-    }
-
-    /// Whether all sessions together keep more than they may.
-    pub fn is_over_budget(&self) -> bool {
-        self.shared.cached.load(Ordering::Relaxed) > self.shared.config.context_cache_bytes
     }
 
     /// The next model call of `turn`.
@@ -82,7 +76,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.shared.cached.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.shared.hot.take(self.bytes);
     }
 }
 

@@ -14,6 +14,7 @@ mod context;
 mod drain;
 mod file;
 mod gather;
+mod hot;
 pub mod inbox;
 mod index;
 mod ledger;

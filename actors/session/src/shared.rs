@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::{Message, Recipient};
@@ -16,6 +15,7 @@ use protocol::{provider, tools};
 use supervision::ports::Ports;
 use supervision::{Gone, tell};
 
+use crate::hot::Hot;
 use crate::places::Places;
 use crate::system::SystemPrompt;
 use crate::transcripts::Transcripts;
@@ -88,8 +88,8 @@ pub struct Shared {
     pub(crate) rules: Arc<Rules>,
     pub(crate) system: SystemPrompt,
     pub(crate) places: Arc<Places>,
-    /// Bytes of transcripts in memory.
-    pub(crate) cached: AtomicU64,
+    /// Conversations in memory.
+    pub(crate) hot: Hot,
     /// Messages on their way to the front ends, by kind.
     pub(crate) mail: FrontMail,
 }
@@ -146,28 +146,15 @@ impl Shared {
         });
         let system = SystemPrompt::new(&config.workspace, tools);
         let places = Places::new(config.running_max, metrics.clone());
-        let cached = AtomicU64::new(0);
+        let hot = Hot::new(config.context_cache_bytes);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });
         let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools) };
-        Arc::new(Self {
-            ports,
-            log,
-            journal,
-            events,
-            metrics,
-            transcripts,
-            config,
-            rules,
-            system,
-            places,
-            cached,
-            mail,
-        })
+        Arc::new(Self { ports, log, journal, events, metrics, transcripts, config, rules, system, places, hot, mail })
     }
 
     /// Bytes of conversations that all sessions together keep in memory.
     pub fn cached_bytes(&self) -> u64 {
-        self.cached.load(Ordering::Relaxed)
+        self.hot.bytes()
     }
 }
 

@@ -20,6 +20,32 @@ impl Session {
         }
     }
 
+    /// Joins the line of those that have a conversation in memory.
+    pub(super) fn stand_in_line(&mut self, ctx: &mut Ctx<Self>) {
+        if self.lined_at.is_none() {
+            self.lined_at = Some(self.now().mono);
+            self.shared.hot.join(ctx.address().downgrade().recipient());
+        }
+    }
+
+    /// It was first in line: lets the conversation go, unless it was used since it joined. A turn that runs needs it.
+    pub(super) fn trimmed(&mut self, ctx: &mut Ctx<Self>) {
+        let joined = self.lined_at.take();
+        let Life::Live(live) = &mut self.state else { return };
+        if live.context.is_some() {
+            let runs = live.work.is_some();
+            if runs || Some(live.used_at) > joined {
+                self.stand_in_line(ctx);
+            } else {
+                live.context = None;
+            }
+            if runs {
+                return;
+            }
+        }
+        self.shared.hot.trim();
+    }
+
     /// Takes the next step of an exit that was decided. A life whose file has lost lines ends here too.
     pub(super) fn leave_if_wanted(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &mut self.state else { return };

@@ -178,6 +178,7 @@ impl Session {
             self.list();
         }
         self.join_sweep(ctx);
+        self.stand_in_line(ctx);
         self.tell_ends(ending.filter(|(_, verdict)| !open.contains(&verdict.turn)));
         self.perform(effects, ctx);
         for mail in kept {

@@ -111,6 +111,7 @@ impl Session {
                 }
                 live.ledger.follow(&transcript);
                 live.context = Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared)));
+                self.stand_in_line(ctx);
             }
             Err(error) => {
                 tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be read");

@@ -392,7 +392,7 @@ impl Session {
             live.work = None;
             live.place = None;
             live.used_at = now.mono;
-            live.context.take_if(|context| context.is_over_budget());
+            self.shared.hot.trim();
             self.crash.clear_turn();
         }
         match verdict.result {

@@ -8,7 +8,7 @@ mod request;
 mod service;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_openai::Client;
@@ -27,7 +27,7 @@ use crate::Limits;
 use crate::retry::CallError;
 pub use chunk::Answer;
 use chunk::Assembly;
-use request::{Body, Quirks};
+use request::{Body, Quirks, Steady};
 use service::{Exchange, Outcome};
 
 /// How long the counts and the end mark may take after the answer said that it is complete.
@@ -83,6 +83,8 @@ pub(crate) struct Endpoint {
     headers: HeaderMap,
     query: Vec<(String, String)>,
     quirks: Quirks,
+    /// Of the last request.
+    steady: Mutex<Option<Arc<Steady>>>,
 }
 
 // === impl Server ===
@@ -116,7 +118,8 @@ impl Endpoint {
         }
         let quirks = Quirks { max_completion_tokens: url.host_str() == Some("api.openai.com"), extra_body };
         let base = base.trim_end_matches('/').to_owned();
-        Ok(Self { name: name.into(), base, key: key.unwrap_or_default(), headers, query: extra_query, quirks })
+        let (name, key, query) = (name.into(), key.unwrap_or_default(), extra_query);
+        Ok(Self { name, base, key, headers, query, quirks, steady: Mutex::default() })
     }
 
     /// The key, to be kept out of messages.
@@ -125,7 +128,12 @@ impl Endpoint {
     }
 
     pub(crate) fn body<'a>(&'a self, request: &'a ChatRequest) -> Body<'a> {
-        Body { request, quirks: &self.quirks }
+        let mut last = self.steady.lock().unwrap_or_else(PoisonError::into_inner);
+        let steady = match last.as_ref().filter(|steady| steady.fits(request)) {
+            Some(steady) => Arc::clone(steady),
+            None => Arc::clone(last.insert(Arc::new(Steady::of(request)))),
+        };
+        Body { request, quirks: &self.quirks, steady }
     }
 }
 

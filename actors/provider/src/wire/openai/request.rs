@@ -1,9 +1,12 @@
 //! From a [`ChatRequest`] to the body of a streamed chat completion: pure. The body is written straight from the
 //! request, without a tree of values in between: it is most of what a model call costs here.
 
+use std::sync::Arc;
+
 use domain::chat::{Arguments, AssistantMessage, Content, Message, ToolCall, ToolResult, plain_text};
 use domain::request::{ChatRequest, ToolSpec};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 /// What is special about a server, as far as its requests go.
@@ -16,12 +19,38 @@ pub struct Quirks {
 }
 
 /// The body of a request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Body<'a> {
     /// What is asked.
     pub request: &'a ChatRequest,
     /// Of whom.
     pub quirks: &'a Quirks,
+    /// What [`Steady::of`] gave for it.
+    pub steady: Arc<Steady>,
+}
+
+/// What is the same in nearly every request, as it stands in the body: written once.
+#[derive(Debug, Clone)]
+pub struct Steady {
+    system: Arc<str>,
+    tools: Arc<[ToolSpec]>,
+    system_text: Arc<RawValue>,
+    tools_text: Arc<RawValue>,
+}
+
+impl Steady {
+    /// As `request` has it.
+    pub fn of(request: &ChatRequest) -> Self {
+        let (system, tools) = (Arc::clone(&request.system), Arc::clone(&request.tools));
+        let system_text = to_raw_value(&*system).expect("a text can be written").into();
+        let tools_text = to_raw_value(&Tools(&tools)).expect("JSON values can be written").into();
+        Self { system, tools, system_text, tools_text }
+    }
+
+    /// Whether it is that of `request` too. Takes what is equal but not the same for different.
+    pub fn fits(&self, request: &ChatRequest) -> bool {
+        Arc::ptr_eq(&self.system, &request.system) && Arc::ptr_eq(&self.tools, &request.tools)
+    }
 }
 
 /// Not for anybody to change: the reply is read as a stream.
@@ -29,13 +58,13 @@ const STREAM: &str = "stream";
 
 impl Serialize for Body<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { request, quirks } = *self;
+        let Self { request, quirks, steady } = self;
         let bound = if quirks.max_completion_tokens { "max_completion_tokens" } else { "max_tokens" };
         let mut ours = Ours { map: serializer.serialize_map(None)?, extra: &quirks.extra_body, done: Vec::new() };
         ours.put("model", &request.model)?;
-        ours.put("messages", &Messages(request))?;
+        ours.put("messages", &Messages(request, steady))?;
         if !request.tools.is_empty() {
-            ours.put("tools", &Tools(&request.tools))?;
+            ours.put("tools", &steady.tools_text)?;
         }
         ours.put(bound, &request.max_tokens)?;
         ours.put("temperature", &decimal(request.temperature))?;
@@ -74,14 +103,14 @@ fn decimal(number: f32) -> Option<f64> {
     number.to_string().parse().ok()
 }
 
-struct Messages<'a>(&'a ChatRequest);
+struct Messages<'a>(&'a ChatRequest, &'a Steady);
 
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(ChatRequest { system, messages, .. }) = *self;
+        let Self(ChatRequest { system, messages, .. }, steady) = *self;
         let mut all = serializer.serialize_seq(None)?;
         if !system.is_empty() {
-            all.serialize_element(&Text { role: "system", content: system })?;
+            all.serialize_element(&Text { role: "system", content: &steady.system_text })?;
         }
         for message in messages.iter() {
             match message {
@@ -99,7 +128,7 @@ impl Serialize for Messages<'_> {
 #[derive(serde::Serialize)]
 struct Text<'a> {
     role: &'static str,
-    content: &'a str,
+    content: &'a RawValue,
 }
 
 #[derive(serde::Serialize)]
@@ -267,7 +296,9 @@ mod tests {
             "stream": true,
         });
         let (request, quirks) = (request(), Quirks::default());
-        assert_eq!(serde_json::to_string(&Body { request: &request, quirks: &quirks }).unwrap(), expected.to_string());
+        let steady = Steady::of(&request).into();
+        let body = Body { request: &request, quirks: &quirks, steady };
+        assert_eq!(serde_json::to_string(&body).unwrap(), expected.to_string());
     }
 
     #[test]
@@ -276,9 +307,22 @@ mod tests {
         let quirks = Quirks { extra_body: extra.as_object().unwrap().clone(), max_completion_tokens: false };
         let bare = ChatRequest { system: "".into(), messages: Vec::new().into(), tools: [].into(), ..request() };
         let expected = json!({"model": "m", "messages": [], "max_tokens": 5, "stream": true, "top_k": 4});
-        let body = |quirks: &Quirks| serde_json::to_value(Body { request: &bare, quirks }).unwrap();
+        let steady = Arc::new(Steady::of(&bare));
+        let body = |quirks: &Quirks| {
+            let whole = Body { request: &bare, quirks, steady: Arc::clone(&steady) };
+            serde_json::to_value(whole).unwrap()
+        };
         assert_eq!(body(&quirks), expected);
         let newer = Quirks { max_completion_tokens: true, ..Quirks::default() };
         assert_eq!(body(&newer)["max_completion_tokens"], 100);
+    }
+
+    #[test]
+    fn what_is_written_once_fits_the_same_prompt_and_tools_alone() {
+        let first = request();
+        let steady = Steady::of(&first);
+        assert!(steady.fits(&ChatRequest { messages: Vec::new().into(), ..first.clone() }));
+        assert!(!steady.fits(&ChatRequest { system: "be bad".into(), ..first.clone() }));
+        assert!(!steady.fits(&ChatRequest { tools: [].into(), ..first }));
     }
 }

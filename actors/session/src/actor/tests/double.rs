@@ -61,7 +61,7 @@ fn config() -> SessionConfig {
         poison_attempts: 3,
         process_deaths: 20,
         context_idle: Duration::from_secs(30),
-        context_cache_bytes: 1 << 20,
+        context_cache_bytes: 100_000,
         stall: Duration::from_secs(300),
         running_max: 2,
     }
@@ -241,6 +241,11 @@ impl Stage {
 
     pub fn transcripts(&self) -> &Transcripts {
         &self.shared.transcripts
+    }
+
+    /// What is kept of the conversation in memory.
+    pub fn conversation_bytes(&self) -> u64 {
+        self.shared.cached_bytes()
     }
 
     pub fn now(&self) -> Duration {

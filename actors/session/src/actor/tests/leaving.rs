@@ -57,6 +57,22 @@ fn an_orderly_stop_checkpoints_the_turn_and_leaves() {
 }
 
 #[test]
+fn a_conversation_that_is_too_much_is_let_go_and_read_again() {
+    run_paused("trimmed", async {
+        let mut stage = Stage::new();
+        let long = "x".repeat(100_000);
+        stage.turn(&long, "1").await;
+        stage.filed(3).await;
+        stage.status().await;
+        assert_eq!(stage.conversation_bytes(), 0);
+        stage.say("two");
+        let call = stage.called().await;
+        assert_eq!(texts(&call), [&long, "1", "two"]);
+        assert!(stage.conversation_bytes() > 100_000, "a turn that runs has its conversation");
+    });
+}
+
+#[test]
 fn an_old_owner_leaves() {
     run_paused("fenced", async {
         let mut stage = Stage::new();
