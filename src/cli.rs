@@ -355,14 +355,14 @@ pub struct LogsArgs {
     /// Only events before this time
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// Only the last N of those that are there
+    /// Only the last N of those that are there; of a story (`--why`) the last 100 unless this says otherwise
     #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
-    /// Go on printing as events come
+    /// Go on printing as events come, also over restarts of the gateway
     #[arg(short, long)]
     pub follow: bool,
     /// Tell in plain words what happened to a session or turn, what was lost and what runs again
-    #[arg(long, value_name = "KEY|TURN", conflicts_with_all = ["path", "kind", "event", "session", "turn", "since", "until", "tail", "follow"])]
+    #[arg(long, value_name = "KEY|TURN", conflicts_with_all = ["path", "kind", "event", "session", "turn", "follow"])]
     pub why: Option<String>,
     /// How to print.
     #[command(flatten)]

@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 use protocol::metrics::Metrics;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
+use supervision::command_log::CommandLog;
 use supervision::counted::CountedLog;
-use supervision::log::LogWriter;
+use supervision::log::{LogOf, LogWriter};
 use supervision::ports::Ports;
 use supervision::pressure::Pressure;
 use supervision::real::{counted_ports, memory};
@@ -48,6 +49,7 @@ pub struct Ground {
 pub struct Real {
     placement: Arc<ArbiterPlacement>,
     pub log: Arc<LogWriter>,
+    purpose: Purpose,
     watch: Option<Watch>,
     _locks: [Lock; 2],
 }
@@ -70,6 +72,7 @@ impl Ground {
             }
         };
         let World { ports, placement, log, .. } = world;
+        let log = told_by(purpose, log);
         let log: Arc<dyn SupervisionLog> = CountedLog::new(log, metrics.clone());
         Gauges::show_limits(&metrics, &loaded.config);
         let memory = Arc::<Pressure>::default();
@@ -92,7 +95,7 @@ impl Real {
             watch.stop();
         }
         self.placement.stop_and_join();
-        self.log.record(process_stopped(&*self.log));
+        told_by(self.purpose, self.log.clone()).record(process_stopped(&*self.log));
         self.log.close();
     }
 }
@@ -108,14 +111,27 @@ async fn real_world(loaded: &Loaded, purpose: Purpose, metrics: &Metrics) -> any
     make_directories(&loaded.paths)?;
     let locks = take_locks(&loaded.paths, purpose).await?;
     let ports = counted_ports(BLOCKING_THREADS, metrics).context("the blocking pool cannot be started")?;
-    let log = LogWriter::start(parts::log(loaded), &ports)
+    let writer = match purpose {
+        Purpose::Gateway | Purpose::Embedded => LogOf::Process,
+        Purpose::OneShot | Purpose::AtRest => LogOf::Command,
+    };
+    let log = LogWriter::start(parts::log(loaded, writer), &ports)
         .with_context(|| format!("the supervision log in {} cannot be written", loaded.paths.logs.display()))?;
-    log.record(process_started(log.before(), purpose));
+    told_by(purpose, log.clone()).record(process_started(log.before(), purpose));
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let arbiters = loaded.config.runtime.arbiters.unwrap_or_else(cores);
     let placement = Arc::new(ArbiterPlacement::new(arbiters).context("an arbiter cannot be started")?);
     let world = World { ports, placement: placement.clone(), log: log.clone(), model: None };
-    Ok((world, Real { placement, log, watch: None, _locks: locks }))
+    Ok((world, Real { placement, log, purpose, watch: None, _locks: locks }))
+}
+
+/// What of its events a process of this purpose leaves in the log: a command only what it did.
+fn told_by(purpose: Purpose, log: Arc<dyn SupervisionLog>) -> Arc<dyn SupervisionLog> {
+    match purpose {
+        Purpose::Gateway | Purpose::Embedded => log,
+        Purpose::OneShot => Arc::new(CommandLog::of_turns(log)),
+        Purpose::AtRest => Arc::new(CommandLog::of_acts(log)),
+    }
 }
 
 /// The first event of a process: also tells how the one before it ended.

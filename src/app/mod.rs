@@ -129,6 +129,10 @@ impl App {
         let held = unfinished.iter().any(|one| one.key == *key && one.quarantined_until_ms.is_some());
         if held {
             self.journal.unquarantine(key.clone()).await?;
+            let mut event = Event::new(EventName::Released, ActorPath("/registry".into()), Kind::Registry);
+            event.session = Some(key.clone());
+            event.reason = Some("by hand".to_owned());
+            self.log.record(event);
         }
         Ok(held)
     }

@@ -10,7 +10,7 @@ use channel::websocket::{TokenIssue, WebsocketConfig};
 use protocol::transcripts::TranscriptReader;
 use provider::{Backend, Limits, Server, Settings};
 use supervision::RestartPolicy;
-use supervision::log::LogOptions;
+use supervision::log::{LogOf, LogOptions};
 use tools::{ExecConfig, SandboxChoice, ToolsConfig};
 
 use super::limits::Shares;
@@ -115,13 +115,14 @@ pub fn journal(loaded: &Loaded) -> journal::Options {
 }
 
 /// Where and how much the supervision log writes.
-pub fn log(loaded: &Loaded) -> LogOptions {
+pub fn log(loaded: &Loaded, writer: LogOf) -> LogOptions {
     let supervision = &loaded.config.supervision;
     LogOptions {
         dir: loaded.paths.logs.clone(),
         file_bytes: supervision.log_file_bytes,
         files: supervision.log_files,
         age: Duration::from_secs(u64::from(supervision.log_days) * 24 * 60 * 60),
+        writer,
     }
 }
 

@@ -136,7 +136,7 @@ async fn run_here(app: &App, id: LetterId, output: Output) -> anyhow::Result<()>
     let turn = TurnId(app.ports().ids.uuid_v7());
     let key = app.dead_letters().await?.into_iter().find(|letter| letter.id == id).map(|letter| letter.key);
     let stream = key.map(|key| app.watch(&key, turn));
-    let retried = letters::retry(app.journal(), app.ports(), id, turn).await.map_err(refused)?;
+    let retried = letters::retry(app.journal(), app.ports(), &**app.kernel().log(), id, turn).await.map_err(refused)?;
     told_retried(&retried.body, output)?;
     let (Some(stream), Some(_)) = (stream, retried.turn) else { return Ok(()) };
     let finished = stream.finished().await?;
@@ -148,7 +148,7 @@ async fn drop_letter(loaded: Loaded, id: LetterId, output: Output) -> anyhow::Re
         Some(admin) => admin.post(&format!("{}/drop", path(id)), &json!({})).await?.json().await?,
         None => {
             let app = App::start(Options::at_rest(loaded)).await?;
-            let body = letters::drop_letter(app.journal(), id).await;
+            let body = letters::drop_letter(app.journal(), &**app.kernel().log(), id).await;
             app.stop().await;
             body.map_err(refused)?
         }

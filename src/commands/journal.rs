@@ -2,9 +2,11 @@
 
 use domain::text::counted;
 use journal::{CheckReport, DamageReport, DamagedPlace, OpenError, RepairReport, ShowFilter, Shown};
+use supervision::log::{LogOf, LogWriter};
+use supervision::ports::Ports;
 use supervision::real::{RealDisk, real_ports};
 
-use super::{print, print_json};
+use super::{print, print_json, repaired};
 use crate::app::lock::Lock;
 use crate::app::{Purpose, parts};
 use crate::cli::{Journal, Output};
@@ -132,10 +134,25 @@ fn repair(loaded: &Loaded, yes: bool, output: Output) -> anyhow::Result<()> {
     let aside = yes.then(|| paths.journal.join(format!("damaged-{now}")));
     let ports = real_ports(1)?;
     let report = journal::repair(&parts::journal(loaded), &ports, aside.as_deref()).map_err(|error| disk(&error))?;
+    if report.repaired {
+        tell_log(loaded, &ports, &report);
+    }
     if output.json {
         return print_json(&serde_json::to_value(&report)?);
     }
     print(&repair_in_words(&report))
+}
+
+/// Whoever asks later what became of a session finds it in the supervision log.
+fn tell_log(loaded: &Loaded, ports: &Ports, report: &RepairReport) {
+    match LogWriter::start(parts::log(loaded, LogOf::Command), ports) {
+        Ok(log) => {
+            repaired::record(report, &*log);
+            log.close();
+        }
+        // The repair is done all the same, and its report is printed.
+        Err(error) => eprintln!("greenroom: the supervision log is not told of the repair: {error}"),
+    }
 }
 
 fn repair_in_words(report: &RepairReport) -> String {

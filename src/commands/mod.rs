@@ -11,6 +11,7 @@ pub mod gateway;
 pub mod journal;
 pub mod logs;
 pub mod onboard;
+mod repaired;
 pub mod sessions;
 pub mod status;
 pub mod top;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use channel::gateway::listed;
+use channel::gateway::{listed, open_turns};
 use domain::ids::SessionKey;
 use protocol::transcripts::TranscriptReader;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::exit::{Exit, ExitCode};
 pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
     match what {
         Sessions::List(output) => list(&loaded, output).await,
-        Sessions::Show { key, output } => show(&loaded, &parse(&key)?, output).await,
+        Sessions::Show { key, output } => show(loaded, &parse(&key)?, output).await,
         Sessions::Release { key, output } => release(loaded, &parse(&key)?, output).await,
     }
 }
@@ -66,32 +66,63 @@ async fn list(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn show(loaded: &Loaded, key: &SessionKey, output: Output) -> anyhow::Result<()> {
-    let lines: Vec<Value> = match Admin::find(&loaded.paths).await? {
-        Some(admin) => {
-            let session = admin.get(&format!("sessions/{}", encode(key.as_str()))).await?;
-            let entries = session["entries"].as_array().cloned().unwrap_or_default();
-            if entries.is_empty() && !output.json {
-                return print("no entries yet");
-            }
-            entries
-        }
-        None => {
-            let missing = || Exit::new(ExitCode::Failed, format!("there is no session {key}")).named("not_found");
-            loaded.require_workspace().map_err(Exit::from)?;
-            let lines = files(loaded, real_ports(1)?).read(key)?.ok_or_else(missing)?;
-            lines.iter().map(|line| serde_json::from_str(line).unwrap_or(Value::String(line.clone()))).collect()
+async fn show(loaded: Loaded, key: &SessionKey, output: Output) -> anyhow::Result<()> {
+    let zone = loaded.config.agents.defaults.timezone.clone();
+    let session = match Admin::find(&loaded.paths).await? {
+        Some(admin) => admin.get(&format!("sessions/{}", encode(key.as_str()))).await?,
+        None => shown_at_rest(loaded, key).await?,
+    };
+    let [entries, open] =
+        ["entries", "open"].map(|name| session[name].as_array().map(Vec::as_slice).unwrap_or_default());
+    if output.json {
+        return print_json(&json!({"key": key, "entries": entries, "open": open}));
+    }
+    if entries.is_empty() && open.is_empty() {
+        return print("no entries yet");
+    }
+    let texts = entries.iter().filter_map(readable).chain(open.iter().map(|turn| waiting(turn, &zone)));
+    texts.into_iter().try_for_each(|text| print(&text))
+}
+
+/// The session as its file has it, and what the journal still has to do for it.
+async fn shown_at_rest(loaded: Loaded, key: &SessionKey) -> anyhow::Result<Value> {
+    loaded.require_workspace().map_err(Exit::from)?;
+    let lines = files(&loaded, real_ports(1)?).read(key)?;
+    let open = if loaded.paths.journal.exists() { open_at_rest(loaded, key).await? } else { Vec::new() };
+    if lines.is_none() && open.is_empty() {
+        return Err(Exit::new(ExitCode::Failed, format!("there is no session {key}")).named("not_found").into());
+    }
+    let entry = |line: &String| serde_json::from_str(line).unwrap_or(Value::String(line.clone()));
+    let entries: Vec<Value> = lines.iter().flatten().map(entry).collect();
+    Ok(json!({"entries": entries, "open": open}))
+}
+
+/// The turns that wait; without a journal that can be read, the file still has something to show.
+async fn open_at_rest(loaded: Loaded, key: &SessionKey) -> anyhow::Result<Vec<Value>> {
+    let app = match App::start(Options::at_rest(loaded)).await {
+        Ok(app) => app,
+        Err(error) => {
+            eprintln!("greenroom: the journal cannot be asked, so waiting turns are not shown: {error:#}");
+            return Ok(Vec::new());
         }
     };
-    if output.json {
-        return print_json(&json!({"key": key, "entries": lines}));
-    }
-    for line in &lines {
-        if let Some(text) = readable(line) {
-            print(&text)?;
-        }
-    }
-    Ok(())
+    let open = app.journal().open_of(key.clone()).await;
+    app.stop().await;
+    Ok(open_turns(open?, |_| false))
+}
+
+/// A turn that has not ended, for people.
+fn waiting(turn: &Value, zone: &str) -> String {
+    let at = turn["accepted_ms"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let at = at.and_then(|at| at.in_tz(zone).ok()).map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
+    let place = match (turn["state"].as_str(), turn["position"].as_u64()) {
+        (Some("running"), _) => "running".to_owned(),
+        (_, Some(0) | None) => "queued, next".to_owned(),
+        (_, Some(1)) => "queued, 1 turn before it".to_owned(),
+        (_, Some(position)) => format!("queued, {position} turns before it"),
+    };
+    let id = turn["turn_id"].as_str().unwrap_or_default();
+    format!("{}  turn {id}  {place}", at.unwrap_or_default())
 }
 
 /// A message entry for people: who said what, and which tools were called.
@@ -150,5 +181,18 @@ mod tests {
             {"type": "text", "text": "look"}, {"type": "toolCall", "name": "exec", "arguments": {"command": "ls"}}]}});
         assert_eq!(readable(&call).unwrap(), "T  assistant\n  look\n  [exec {\"command\":\"ls\"}]");
         assert_eq!(readable(&json!({"type": "session"})), None);
+    }
+
+    #[test]
+    fn turns_without_an_entry_are_shown_with_time_and_place() {
+        for (state, position, place) in [
+            ("running", 0, "running"),
+            ("queued", 0, "queued, next"),
+            ("queued", 1, "queued, 1 turn before it"),
+            ("queued", 2, "queued, 2 turns before it"),
+        ] {
+            let turn = json!({"turn_id": "t", "state": state, "position": position, "accepted_ms": 1_000});
+            assert_eq!(waiting(&turn, "Europe/Berlin"), format!("1970-01-01 01:00:01  turn t  {place}"));
+        }
     }
 }

@@ -83,12 +83,14 @@ fn turns_line(journal: &Value) -> String {
         disk.push_str(&format!(", its disk is full: {needed} bytes are needed, {free} are free"));
     }
     format!(
-        "{} accepted: {} done, {} open, {} cancelled, {}{disk}",
+        "{} accepted: {} done ({} answered, {} failed), {} cancelled, {} dead, {} open{disk}",
         count("accepted"),
         count("done"),
-        count("open"),
+        count("done").saturating_sub(count("failed")),
+        count("failed"),
         count("cancelled"),
-        counted(count("dead"), "dead letter")
+        count("dead"),
+        count("open")
     )
 }
 
@@ -107,8 +109,11 @@ mod tests {
             {"channel": "own", "messages": 0, "oldest_ms": null},
         ]);
         assert_eq!(outbox_lines(&outbox, 6500), ["webhook: 3 waiting, the oldest for 5 s", "own: 0 waiting"]);
-        let journal = json!({"accepted": 5, "done": 3, "open": 1, "cancelled": 1, "dead": 0, "writable": false});
-        let expected = "5 accepted: 3 done, 1 open, 1 cancelled, 0 dead letters; the journal cannot be written";
+        let journal = json!({
+            "accepted": 5, "done": 3, "failed": 1, "open": 1, "cancelled": 1, "dead": 0, "writable": false
+        });
+        let expected = "5 accepted: 3 done (2 answered, 1 failed), 1 cancelled, 0 dead, 1 open; the journal cannot be \
+                        written";
         assert_eq!(turns_line(&journal), expected);
         let full = json!({"writable": false, "space": {"needed_bytes": 64, "free_bytes": 7}});
         let lacks = "; the journal cannot be written, its disk is full: 64 bytes are needed, 7 are free";

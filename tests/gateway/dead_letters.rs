@@ -75,9 +75,19 @@ fn without_a_gateway_they_are_shown_dropped_and_run_here() {
     let both = ids(&place);
     assert_eq!(both.len(), 2);
     look(&place, &both[0]);
+    let before = place.events().len();
     assert_eq!(body(&place, &["deadletters", "drop", &both[1]]), json!({"id": both[1], "dropped": true}));
+    let added = place.events().split_off(before);
+    let [dropped] = added.as_slice() else { panic!("a command tells what it did, and only that: {added:?}") };
+    assert_eq!((&dropped["event"], &dropped["turn"]), (&json!("letter_dropped"), &json!(both[1])));
     let answered = output(&place, &["deadletters", "retry", &both[0]]);
     assert!(answered.contains(SECRET), "the offline model repeats the message: {answered}");
+    let added = place.events().split_off(before + 1);
+    assert_eq!(added.iter().filter(|event| event["event"] == "letter_retried").count(), 1, "{added:?}");
+    assert!(added.iter().all(|event| event["session"] == "cli:again"), "{added:?}");
+    assert!(
+        output(&place, &["logs", "--why", &both[0]]).contains("Its dead letter was opened again: it runs again as")
+    );
     assert!(ids(&place).is_empty());
     let gone = place.run(&["deadletters", "retry", &both[0]]);
     assert_eq!(gone.status.code(), Some(1));

@@ -23,6 +23,23 @@ fn stdout(place: &Place, arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
+/// Whoever asks what became of a session is told, also of one of which nothing is lost.
+fn tells_of_the_repair(place: &Place) {
+    let events: Vec<Value> = stdout(place, &["logs", "--event", "journal_repaired", "--json"])
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let about: Vec<&str> = events.iter().map(|event| event["session"].as_str().unwrap_or("all")).collect();
+    assert!(about[0] == "all" && about[1..].iter().all(|key| *key == "api:user:ann") && about.len() > 1, "{about:?}");
+    assert!(events[0]["reason"].as_str().unwrap().contains("0000000000000001.seg bytes "), "{}", events[0]);
+    let lost = events[1]["turn"].as_str().or_else(|| events[2]["turn"].as_str()).unwrap().to_owned();
+    for (subject, loses) in [("api:user:ann", true), (&*lost, true), ("api:user:bob", false)] {
+        let story = stdout(place, &["logs", "--why", subject]);
+        assert!(story.contains("The journal was repaired after damage: "), "{story}");
+        assert_eq!(story.contains("records of the turn: accepted"), loses, "{story}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_journal_is_repaired_and_everything_else_is_there() {
     let place = Place::new(json!({}));
@@ -53,6 +70,8 @@ async fn a_damaged_journal_is_repaired_and_everything_else_is_there() {
     let aside = std::path::Path::new(done["aside"].as_str().unwrap()).join("0000000000000001.seg");
     assert_eq!(std::fs::read(aside).unwrap(), bytes);
     assert_eq!(stdout(&place, &["journal", "repair"]).trim(), "nothing is damaged");
+
+    tells_of_the_repair(&place);
 
     let gateway = place.start().await;
     say(&gateway, "ann", "three").await;

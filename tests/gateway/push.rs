@@ -156,20 +156,45 @@ async fn a_reply_that_was_being_sent_at_a_kill_is_sent_again_and_says_so() {
     assert_eq!((&repeat["delivery"], &repeat["session"]), (&json!(first.id()), &json!("webhook:7")));
 }
 
+/// The story of a reply that its receiver does not take.
+async fn tells_what_waits(place: &Place, gateway: &Gateway, turn: &str) {
+    gateway.settle().await;
+    let why = |subject: &str| {
+        let out = place.run(&["logs", "--why", subject]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let story = why(turn);
+    for part in [
+        "The reply of the turn could not be delivered (attempt 1): the receiver answered 503; it is tried again after ",
+        &format!("; 1 reply is not delivered yet: that of turn {turn} to webhook, tried "),
+        " times, the last time: the receiver answered 503, next at 20",
+        "runs again: nothing: the turn has ended; replies that are not delivered yet are tried again by themselves",
+    ] {
+        assert!(story.contains(part), "{part} in\n{story}");
+    }
+    let story = why("webhook:a");
+    assert!(story.contains("; 4 replies are not delivered yet: that of turn "), "{story}");
+    assert!(story.contains(", not tried yet"), "{story}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_keep_their_order_over_a_pause_of_the_receiver() {
     let (model, receiver) = (Model::start_on_thread(), Receiver::start());
     let place = place(&model, &receiver.url(), json!({}));
     let gateway = place.start().await;
     receiver.always(Some(Answer::Status(503)));
+    let mut first = String::new();
     for number in 1..=4 {
-        for chat in ["a", "b"] {
-            say(&gateway, chat, &format!("m{number}"), &number.to_string()).await;
+        for chat in ["b", "a"] {
+            let turn = say(&gateway, chat, &format!("m{number}"), &number.to_string()).await;
+            first = if number == 1 { turn } else { first };
         }
     }
     let both_twice = |requests: &[Request]| ["a", "b"].iter().all(|chat| in_chat(requests, chat).len() >= 2);
     let refused = receiver.wait_for("two attempts in each chat", both_twice).await;
     assert!(refused.iter().all(|request| request.body["text"] == "echo:1"), "{refused:?}");
+    tells_what_waits(&place, &gateway, &first).await;
     receiver.always(None);
     gateway.delivered().await;
     let order: &[&str] = &["1", "2", "3", "4"];

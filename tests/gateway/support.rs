@@ -273,6 +273,14 @@ impl Gateway {
         reply.json().await.unwrap()
     }
 
+    /// `POST /admin/v1/…` with the token and no body.
+    pub async fn post(&self, path: String) -> Value {
+        let beacon = self.beacon();
+        let url = format!("{}/admin/v1/{path}", beacon.admin_url);
+        let reply = provider::http_client().unwrap().post(url).bearer_auth(&beacon.token).send().await.unwrap();
+        reply.json().await.unwrap()
+    }
+
     /// Says something to any session through the admin API and waits for the end of its turn: the word for it.
     pub async fn say(&self, key: &str, text: &str, message_id: &str) -> String {
         let beacon = self.beacon();

@@ -185,14 +185,16 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
     }
 }
 
-/// Told to the user in place of an answer when a turn was given up after `attempts` tries.
-pub fn dead_letter_notice(turn: TurnId, attempts: u32) -> String {
-    let tries = match attempts {
-        1 => "it crashed".to_owned(),
-        _ => format!("it crashed {attempts} times"),
-    };
+/// Told to the user in place of an answer when a turn was given up: `crashes` are those of the turn itself, `deaths` the
+/// times that the whole process ended while it ran.
+pub fn dead_letter_notice(turn: TurnId, crashes: u32, deaths: u32) -> String {
+    let times = |count: u32| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let crashed = (crashes > 0 || deaths == 0).then(|| format!("it crashed {}", times(crashes.max(1))));
+    let ended = (deaths > 0).then(|| format!("the whole process ended {}", times(deaths)));
+    let tries: Vec<String> = crashed.into_iter().chain(ended).collect();
+    let tries = tries.join(" and ");
     format!(
-        "Sorry, I could not answer this message: {tries} while being worked on, so I have given it up. The message is kept \
+        "Sorry, I could not answer this message: {tries} while it was worked on, so I have given it up. The message is kept \
          and nothing else was lost; later messages are answered as usual. What happened is shown by \
          `greenroom logs --why {turn}`."
     )

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use domain::ids::{Epoch, SessionKey, TurnId};
 use protocol::journal::{
-    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, JournalError, Loaded, LogPosition, Quarantine, RecentId,
-    Told, Unfinished,
+    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, JournalError, Loaded, LogPosition, OpenWork, Quarantine,
+    RecentId, Told, Unfinished,
 };
 use tokio::sync::oneshot::Sender;
 
@@ -36,6 +36,8 @@ pub enum Call {
     Unfinished(Sender<Vec<Unfinished>>),
     /// See [`protocol::journal::Journal::find_turn`].
     FindTurn(TurnId, Sender<Option<SessionKey>>),
+    /// See [`protocol::journal::Journal::open_of`].
+    OpenOf(SessionKey, Sender<OpenWork>),
     /// See [`protocol::journal::Journal::dead_letters`].
     DeadLetters(Sender<Vec<DeadLetter>>),
     /// About rows of the outbox and about single dead letters.

@@ -206,6 +206,7 @@ impl Engine {
             }
             // The asker may be gone.
             Call::FindTurn(turn, reply) => drop(reply.send(self.state.find_turn(turn))),
+            Call::OpenOf(key, reply) => drop(reply.send(self.state.open_of(&key))),
             Call::DeadLetters(reply) => {
                 let letters = self.state.letters.iter().map(|kept| kept.letter.clone()).collect();
                 self.replies.push(Reply::Letters(letters, reply));
@@ -276,6 +277,7 @@ impl Engine {
             | Call::Unquarantine(..)
             | Call::Unfinished(_)
             | Call::FindTurn(..)
+            | Call::OpenOf(..)
             | Call::DeadLetters(_)
             | Call::Outgoing(_)
             | Call::Release(..)
@@ -431,6 +433,7 @@ pub fn status_of(state: &State, log: &Log, writable: bool) -> JournalStatus {
     JournalStatus {
         accepted: totals.accepted,
         done: totals.done,
+        failed: totals.failed,
         dead: totals.dead,
         cancelled: totals.cancelled,
         open: totals.open,

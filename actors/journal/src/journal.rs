@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
 use protocol::journal::{
     Accepted, AskRows, Commit, CommitOutcome, DeadLetter, Enqueue, Journal, JournalError, JournalStatus, LetterDetail,
-    Loaded, LogPosition, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Told, Unfinished, ViewWritten,
+    Loaded, LogPosition, OpenWork, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Told, Unfinished,
+    ViewWritten,
 };
 use protocol::metrics::Metrics;
 use protocol::supervision::SupervisionLog;
@@ -152,6 +153,10 @@ impl Journal for LogJournal {
 
     fn find_turn(&self, turn: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
         self.ask(|reply| Call::FindTurn(turn, reply))
+    }
+
+    fn open_of(&self, key: SessionKey) -> oneshot::Receiver<OpenWork> {
+        self.ask(|reply| Call::OpenOf(key, reply))
     }
 
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {

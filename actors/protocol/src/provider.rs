@@ -126,6 +126,21 @@ pub enum FailureKind {
     Refused,
 }
 
+impl FailureKind {
+    /// The word that logs and metric labels use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::RateLimited => "rate_limited",
+            Self::Overloaded => "overloaded",
+            Self::Unauthorized => "unauthorized",
+            Self::Billing => "billing",
+            Self::ContextTooLong => "context_too_long",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// Why a model call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]

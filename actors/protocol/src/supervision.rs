@@ -180,6 +180,10 @@ pub enum EventName {
     TurnRecovered,
     /// A turn made no progress for its limit and was cancelled.
     TurnStuck,
+    /// A turn ended with a failure that its user was told.
+    TurnFailed,
+    /// A turn was cancelled, while it ran or before it began.
+    TurnCancelled,
     /// A model provider is not asked for a while: its calls failed in a row, or the account has no credit.
     ProviderOpened,
     /// A model provider answers again.
@@ -194,8 +198,15 @@ pub enum EventName {
     MemoryCalm,
     /// A message is sent again though an earlier attempt may have been delivered; once per message and process.
     DeliveryRepeated,
+    /// An attempt to deliver a message failed; `attempt` says which one. The first one of a message is told, and after it
+    /// each one whose number is twice that of the last one told.
+    DeliveryFailed,
     /// A message was refused for good, or could not be delivered for too long; kept as a dead letter.
     Undeliverable,
+    /// Somebody let a dead letter be worked on again.
+    LetterRetried,
+    /// Somebody dropped a dead letter.
+    LetterDropped,
     /// There were too many dead letters: the oldest is not kept any more.
     LetterShed,
     /// Recovery at boot is complete.
@@ -204,6 +215,8 @@ pub enum EventName {
     JournalReadOnly,
     /// The journal can write again.
     JournalWritable,
+    /// Somebody let the journal go on after damage; `lost` says what is missing since, of a session or altogether.
+    JournalRepaired,
     /// A transcript file was damaged or changed by somebody else, and repaired.
     ViewRepaired,
     /// A process took the data directory; `reason` says how the one before it ended.
@@ -218,7 +231,7 @@ pub enum EventName {
     GatewayStopped,
     /// Configuration was refused.
     ConfigRejected,
-    /// The log's own queue was full; `lost` says how many events are missing here.
+    /// More events came than the log could keep; `lost` says how many are missing here.
     EventsLost,
 }
 
@@ -245,12 +258,18 @@ impl EventName {
             Self::Refused => "refused",
             Self::TurnRecovered => "turn_recovered",
             Self::TurnStuck => "turn_stuck",
+            Self::TurnFailed => "turn_failed",
+            Self::TurnCancelled => "turn_cancelled",
             Self::DeliveryRepeated => "delivery_repeated",
+            Self::DeliveryFailed => "delivery_failed",
             Self::Undeliverable => "undeliverable",
+            Self::LetterRetried => "letter_retried",
+            Self::LetterDropped => "letter_dropped",
             Self::LetterShed => "letter_shed",
             Self::Recovered => "recovered",
             Self::JournalReadOnly => "journal_read_only",
             Self::JournalWritable => "journal_writable",
+            Self::JournalRepaired => "journal_repaired",
             Self::ViewRepaired => "view_repaired",
             Self::ProcessStarted => "process_started",
             Self::ProcessStopped => "process_stopped",
@@ -297,7 +316,7 @@ pub struct Event {
     /// Message on its way out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliveryId>,
-    /// Attempt.
+    /// Attempt at the turn; of a [`EventName::DeliveryFailed`], at the delivery in this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
     /// Sender's message id.

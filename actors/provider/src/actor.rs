@@ -227,11 +227,11 @@ async fn try_to_complete(
             wait.map(|wait| classify(error).after.map_or(wait, |after| after.max(wait).min(WAIT_MAX)))
         })
         .notify(|error, wait| {
-            reply.shared.count_retry(word(classify(error).kind));
+            reply.shared.count_retry(classify(error).kind.word());
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(
                 provider = &**name,
-                class = word(classify(error).kind),
+                class = classify(error).kind.word(),
                 wait_ms,
                 "a model call failed and is tried again"
             );
@@ -247,19 +247,6 @@ async fn try_to_complete(
         model: reply.model.clone(),
         error: None,
     })
-}
-
-/// The class as a word for metrics and logs.
-pub(crate) fn word(kind: FailureKind) -> &'static str {
-    match kind {
-        FailureKind::Transient => "transient",
-        FailureKind::RateLimited => "rate_limited",
-        FailureKind::Overloaded => "overloaded",
-        FailureKind::Unauthorized => "unauthorized",
-        FailureKind::Billing => "billing",
-        FailureKind::ContextTooLong => "context_too_long",
-        FailureKind::Refused => "refused",
-    }
 }
 
 // === impl Reply ===
@@ -279,7 +266,7 @@ impl Reply {
     }
 
     fn fail(mut self, failure: Failure) {
-        self.end(Some(word(failure.kind)), Some(Event::Failed { stamp: self.stamp, failure }));
+        self.end(Some(failure.kind.word()), Some(Event::Failed { stamp: self.stamp, failure }));
     }
 
     /// The provider is not asked.

@@ -8,7 +8,6 @@ use protocol::provider::{Failure, FailureKind};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use supervision::ports::Clock;
 
-use crate::actor::word;
 use crate::breaker::{Admission, Breaker, Change};
 
 /// Lets calls through, or not.
@@ -81,7 +80,7 @@ impl Gate {
                 }
                 let mut event = self.event(EventName::ProviderOpened);
                 event.reason =
-                    Some(format!("{}: {failures} tries in a row failed, the last as {}", self.name, word(kind)));
+                    Some(format!("{}: {failures} tries in a row failed, the last as {}", self.name, kind.word()));
                 event.verdict = Some(format!("not asked for {} s", lasts.as_secs()));
                 event.backoff_ms = Some(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
                 event.cause = state.event.take();

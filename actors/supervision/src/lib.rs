@@ -7,6 +7,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod command_log;
 pub mod counted;
 mod crash;
 pub mod crash_file;

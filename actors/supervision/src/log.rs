@@ -2,8 +2,10 @@
 //!
 //! One thread writes. [`LogWriter::record`] gives the event its id and its time, puts it into a bounded queue and
 //! returns. When the queue is full the event is dropped, and the next line that fits (at the latest one at the close) is
-//! an `events_lost` event with the number of those missing. Events that the disk does not take are counted the same way;
-//! what was written of a line that did not fit is cut off, so the next one begins on a line of its own.
+//! an `events_lost` event with the number of those missing. Events that the disk does not take wait in memory, at most
+//! [`HELD_EVENTS_MAX`] of them, and are written with their own times as soon as it does; of more, those about the process
+//! and its journal are kept, and the others are counted the same way. What was written of a line that did not fit is cut
+//! off, so the next one begins on a line of its own.
 //!
 //! Files: `supervision.jsonl` is written; when it exceeds [`LogOptions::file_bytes`] it becomes `supervision.1.jsonl`,
 //! that one `supervision.2.jsonl` and so on; [`LogOptions::files`] are kept, and of those only the ones that have an
@@ -29,7 +31,8 @@ use crate::ports::Ports;
 use file::LogFile;
 pub use memory::MemoryLog;
 use mirror::mirror;
-use writer::{Job, Writer};
+pub use writer::HELD_EVENTS_MAX;
+use writer::{Job, Standing, Writer};
 
 /// Events that may wait for the writer; over it they are counted instead.
 pub const QUEUED_EVENTS_MAX: usize = 16_384;
@@ -54,12 +57,27 @@ pub struct LogOptions {
     pub files: u32,
     /// Rotated files whose newest event is older are removed.
     pub age: Duration,
+    /// Who writes.
+    pub writer: LogOf,
 }
 
+/// Who writes a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogOf {
+    /// A process that tells of its own life, too.
+    Process,
+    /// A command that tells only what it did. Its ids begin with [`COMMAND_BOOT`], and without an event no file changes.
+    Command,
+}
+
+/// What the ids of a command's events begin with; those of a process begin with a hexadecimal digit.
+pub const COMMAND_BOOT: &str = "cmd";
+
 impl LogOptions {
-    /// 16 MiB per file, 8 files, 90 days.
+    /// 16 MiB per file, 8 files, 90 days, of a process.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, file_bytes: 16 << 20, files: 8, age: Duration::from_secs(90 * 24 * 60 * 60) }
+        let age = Duration::from_secs(90 * 24 * 60 * 60);
+        Self { dir, file_bytes: 16 << 20, files: 8, age, writer: LogOf::Process }
     }
 
     /// Path of the `n`th file; 0 is the current one.
@@ -91,10 +109,7 @@ pub struct LogWriter {
     ports: Ports,
     before: Option<Event>,
     door: Mutex<Door>,
-    /// Events that the disk did not take and that no `events_lost` has told yet.
-    unwritten: Arc<AtomicU64>,
-    /// Events in the queue.
-    queued: Arc<AtomicU64>,
+    standing: Arc<Standing>,
     /// Events that an `events_lost` has told.
     told: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -103,27 +118,29 @@ pub struct LogWriter {
 impl LogWriter {
     /// Opens the log and starts its thread.
     pub fn start(options: LogOptions, ports: &Ports) -> io::Result<Arc<Self>> {
+        let boot = match options.writer {
+            LogOf::Process => String::new(),
+            LogOf::Command => COMMAND_BOOT.to_owned(),
+        };
         let file = LogFile::open(options, ports.disk.clone(), ports.clock.clone())?;
-        let before = file.last_event();
+        let before = file.last_of_process();
         let (queue, jobs) = sync_channel(QUEUED_EVENTS_MAX);
-        let unwritten = Arc::<AtomicU64>::default();
-        let queued = Arc::<AtomicU64>::default();
-        let writer = Writer::new(file, Arc::clone(&unwritten), Arc::clone(&queued));
+        let standing = Arc::<Standing>::default();
+        let writer = Writer::new(file, Arc::clone(&standing));
         let thread =
             std::thread::Builder::new().name("greenroom-log".to_owned()).spawn(move || writer.write_all(&jobs))?;
         Ok(Arc::new(Self {
-            boot: format!("{:08x}", ports.ids.random() >> 32),
+            boot: format!("{boot}{:08x}", ports.ids.random() >> 32),
             ports: ports.clone(),
             before,
             door: Mutex::new(Door { queue, number: 0, lost: 0, latest: Default::default() }),
-            unwritten,
-            queued,
+            standing,
             told: AtomicU64::new(0),
             thread: Mutex::new(Some(thread)),
         }))
     }
 
-    /// The last event that an earlier process has left.
+    /// The last event that an earlier process has left, commands aside.
     pub fn before(&self) -> Option<&Event> {
         self.before.as_ref()
     }
@@ -146,14 +163,14 @@ impl LogWriter {
         self.flush();
         let (queue, notice) = {
             let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
-            door.lost += self.unwritten.swap(0, Ordering::Relaxed);
+            door.lost += self.standing.unwritten.swap(0, Ordering::Relaxed);
             let lost = std::mem::take(&mut door.lost);
             let notice = (lost > 0).then(|| (self.lost_event(&mut door, lost), lost));
             (door.queue.clone(), notice)
         };
         // Both fail only when the writer has ended.
         if let Some((notice, lost)) = notice {
-            self.queued.fetch_add(1, Ordering::Relaxed);
+            self.standing.queued.fetch_add(1, Ordering::Relaxed);
             self.told.fetch_add(lost, Ordering::Relaxed);
             let _ = queue.send(Job::Write(Box::new(notice), lost));
         }
@@ -161,25 +178,25 @@ impl LogWriter {
         if thread.join().is_err() {
             tracing::error!(target: "supervision", "the supervision log's thread panicked");
         }
-        let missing = self.unwritten.load(Ordering::Relaxed);
+        let missing = self.standing.unwritten.load(Ordering::Relaxed);
         if missing > 0 {
             tracing::error!(target: "supervision", missing, "events are missing from the supervision log");
         }
     }
 
-    /// Events that wait to be written now, and events that are missing in the files since the start.
+    /// Events that wait to be written now, for the thread or for the disk, and events that are missing in the files since the start.
     pub fn backlog(&self) -> (u64, u64) {
         let untold = self.door.lock().unwrap_or_else(PoisonError::into_inner).lost;
-        let missing = self.told.load(Ordering::Relaxed) + untold + self.unwritten.load(Ordering::Relaxed);
-        (self.queued.load(Ordering::Relaxed), missing)
+        let missing = self.told.load(Ordering::Relaxed) + untold + self.standing.unwritten.load(Ordering::Relaxed);
+        (self.standing.queued.load(Ordering::Relaxed), missing)
     }
 
     /// Puts an event into the queue.
     fn queue(&self, door: &Door, event: Event, stands_for: u64) -> Result<(), TrySendError<Job>> {
-        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.standing.queued.fetch_add(1, Ordering::Relaxed);
         let sent = door.queue.try_send(Job::Write(Box::new(event), stands_for));
         if sent.is_err() {
-            self.queued.fetch_sub(1, Ordering::Relaxed);
+            self.standing.queued.fetch_sub(1, Ordering::Relaxed);
         }
         sent
     }
@@ -206,8 +223,9 @@ impl SupervisionLog for LogWriter {
     fn record(&self, mut event: Event) -> String {
         event.ts = timestamp(self.ports.clock.wall_us());
         let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
-        door.lost += self.unwritten.swap(0, Ordering::Relaxed);
-        if door.lost > 0 {
+        door.lost += self.standing.unwritten.swap(0, Ordering::Relaxed);
+        // While the disk takes nothing it would only take the room of other events.
+        if door.lost > 0 && !self.standing.failing.load(Ordering::Relaxed) {
             let lost = door.lost;
             let notice = self.lost_event(&mut door, lost);
             if self.queue(&door, notice, lost).is_ok() {

@@ -29,42 +29,72 @@ const PAGE: usize = 1_000;
 
 /// Prints what is there, and with `--follow` what comes.
 pub async fn run(loaded: Loaded, arguments: LogsArgs) -> anyhow::Result<()> {
-    if let Some(subject) = &arguments.why {
-        return why::run(loaded, subject, arguments.output).await;
-    }
     let zone = &loaded.config.agents.defaults.timezone;
     let query = query(&arguments, zone, jiff::Timestamp::now())?;
-    match Admin::find(&loaded.paths).await? {
-        Some(admin) => match ask(&admin, &query, arguments.follow).await {
-            Ok(response) => through_gateway(response, &arguments, zone).await,
-            Err(error) => {
-                // Just then the log is wanted most.
-                eprintln!("greenroom: {error:#}; reading the files");
-                from_files(&loaded, query, &arguments, zone).await
-            }
-        },
-        None => from_files(&loaded, query, &arguments, zone).await,
+    if let Some(subject) = &arguments.why {
+        return why::run(loaded, subject, query, arguments.output).await;
     }
+    let Some(admin) = Admin::find(&loaded.paths).await? else {
+        return from_files(&loaded, query, &arguments, zone).await;
+    };
+    let begun = jiff::Timestamp::now();
+    let response = match ask(&admin, &query, arguments.follow).await {
+        Ok(response) => response,
+        Err(error) => {
+            // Just then the log is wanted most.
+            eprintln!("greenroom: {error:#}; reading the files");
+            return from_files(&loaded, query, &arguments, zone).await;
+        }
+    };
+    let (last, ended) = through_gateway(response, &arguments, zone).await?;
+    if !arguments.follow {
+        return ended.context("the gateway broke off");
+    }
+    // Its files have what it said at last, and what the next one says.
+    eprintln!("greenroom: the gateway ended; following the files of the log, where the next one writes on");
+    from_files(&loaded, rest(query, last, begun), &arguments, zone).await
+}
+
+/// What is wanted after `last`, the last event that was seen; without one, what came since `begun`.
+fn rest(query: Query, last: Option<String>, begun: jiff::Timestamp) -> Query {
+    let mut rest = Query { after: last.or(query.after), tail: None, ..query };
+    if rest.after.is_none() {
+        let begun = format!("{begun:.6}");
+        let since = rest.filter.since.take().filter(|since| *since > begun);
+        rest.filter.since = Some(since.unwrap_or(begun));
+    }
+    rest
+}
+
+fn address(query: &Query) -> String {
+    let pairs: Vec<String> = query.pairs().iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+    pairs.join("&")
 }
 
 async fn ask(admin: &Admin, query: &Query, follow: bool) -> anyhow::Result<reqwest::Response> {
-    let pairs: Vec<String> = query.pairs().iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
-    admin.stream(&format!("logs?follow={follow}&{}", pairs.join("&"))).await
+    admin.stream(&format!("logs?follow={follow}&{}", address(query))).await
 }
 
-async fn through_gateway(response: reqwest::Response, arguments: &LogsArgs, zone: &str) -> anyhow::Result<()> {
-    let mut lines = Lines::default();
+/// Prints what the gateway sends; the id of the last event, and how the stream ended.
+async fn through_gateway(
+    response: reqwest::Response,
+    arguments: &LogsArgs,
+    zone: &str,
+) -> anyhow::Result<(Option<String>, reqwest::Result<()>)> {
+    let (mut lines, mut last) = (Lines::default(), None);
     let mut body = response.bytes_stream();
     while let Some(bytes) = body.next().await {
-        for line in lines.push(&bytes.context("the gateway broke off")?) {
-            if arguments.output.json {
-                print(&line)?;
-            } else {
-                print(&line::of(&serde_json::from_str(&line)?, zone))?;
-            }
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
+            Err(broken) => return Ok((last, Err(broken))),
+        };
+        for line in lines.push(&bytes) {
+            let event: Event = serde_json::from_str(&line)?;
+            print(&if arguments.output.json { line } else { line::of(&event, zone) })?;
+            last = Some(event.id);
         }
     }
-    Ok(())
+    Ok((last, Ok(())))
 }
 
 async fn from_files(loaded: &Loaded, query: Query, arguments: &LogsArgs, zone: &str) -> anyhow::Result<()> {
@@ -154,6 +184,22 @@ mod tests {
         ] {
             let error = asked(&line).unwrap_err();
             assert!(error.code == ExitCode::Usage && error.message.starts_with(start), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_gateway_begins_after_its_last_event() {
+        let begun = "2026-11-29T12:00:00Z".parse().unwrap();
+        let query = || asked(&["--session", "api:1", "--tail", "5"]).unwrap();
+        let seen = rest(query(), Some("b-7".to_owned()), begun);
+        assert_eq!((seen.after.as_deref(), seen.tail, &seen.filter.since), (Some("b-7"), None, &None));
+        assert_eq!(seen.filter.session, query().filter.session);
+        assert_eq!(rest(query(), None, begun).filter.since.as_deref(), Some("2026-11-29T12:00:00.000000Z"));
+        for (since, expect) in
+            [("2h", "2026-11-29T12:00:00.000000Z"), ("2026-12-01T00:00:00Z", "2026-12-01T00:00:00.000000Z")]
+        {
+            let query = asked(&["--since", since]).unwrap();
+            assert_eq!(rest(query, None, begun).filter.since.as_deref(), Some(expect));
         }
     }
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use channel::gateway::{Sources, why};
 use session::Transcripts;
+use supervision::log_read::Query;
 use supervision::real::real_ports;
-use supervision::why::{Story, Subject};
+use supervision::why::{SENTENCES_DEFAULT, Story, Subject, Window};
 
+use super::address;
 use super::line::local;
 use crate::app::{App, Options};
 use crate::cli::Output;
@@ -15,13 +17,18 @@ use crate::commands::{print, print_json};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
 
-/// Asks the gateway, or looks itself when none runs.
-pub async fn run(loaded: Loaded, subject: &str, output: Output) -> anyhow::Result<()> {
+/// Asks the gateway, or looks itself when none runs. Of `query` only the times and the number count.
+pub async fn run(loaded: Loaded, subject: &str, query: Query, output: Output) -> anyhow::Result<()> {
     let parsed = Subject::parse(subject).map_err(|why| Exit::new(ExitCode::Usage, format!("--why: {why}")))?;
     let zone = loaded.config.agents.defaults.timezone.clone();
     let body = match Admin::find(&loaded.paths).await? {
-        Some(admin) => admin.get(&format!("why/{}", encode(subject))).await?,
-        None => serde_json::to_value(at_rest(loaded, parsed).await?)?,
+        Some(admin) => admin.get(&format!("why/{}?{}", encode(subject), address(&query))).await?,
+        None => {
+            let Query { filter, tail, .. } = query;
+            let tail = tail.unwrap_or(SENTENCES_DEFAULT);
+            let window = Window { since: filter.since, until: filter.until, tail };
+            serde_json::to_value(at_rest(loaded, parsed, &window).await?)?
+        }
     };
     let story: Story = serde_json::from_value(body.clone())?;
     if output.json {
@@ -35,7 +42,7 @@ pub async fn run(loaded: Loaded, subject: &str, output: Output) -> anyhow::Resul
     }
 }
 
-async fn at_rest(loaded: Loaded, subject: Subject) -> anyhow::Result<Story> {
+async fn at_rest(loaded: Loaded, subject: Subject, window: &Window) -> anyhow::Result<Story> {
     let ports = real_ports(1)?;
     let transcripts = Arc::new(Transcripts::new(ports.clone(), loaded.paths.sessions.clone()));
     Arc::clone(&transcripts).discover(ports.offload.clone()).await?;
@@ -48,7 +55,7 @@ async fn at_rest(loaded: Loaded, subject: Subject) -> anyhow::Result<Story> {
             None
         }
     };
-    let story = why(&sources, app.as_ref().map(App::journal), None, subject).await;
+    let story = why(&sources, app.as_ref().map(App::journal), None, subject, window).await;
     if let Some(app) = app {
         app.stop().await;
     }
@@ -66,11 +73,48 @@ fn nothing_known(story: &Story) -> String {
 fn told(story: &Story, zone: &str) -> String {
     let mut lines: Vec<String> =
         story.sentences.iter().map(|sentence| format!("{}  {}", local(&sentence.ts, zone), sentence.text)).collect();
+    let events = |count: u64| if count == 1 { "1 event".to_owned() } else { format!("{count} events") };
     if story.left_out > 0 {
-        lines.insert(lines.len() / 2, format!("… {} more events here", story.left_out));
+        lines.insert(0, format!("… left out before: {}; --tail N or --since shows more", events(story.left_out)));
+    }
+    if story.left_out_after > 0 {
+        lines.push(format!("… left out after: {}", events(story.left_out_after)));
     }
     lines.push(format!("now: {}", story.now));
     lines.push(format!("lost: {}", story.lost));
     lines.push(format!("runs again: {}", story.runs_again));
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use supervision::why::Sentence;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_said_where_it_would_stand() {
+        let sentence =
+            Sentence { ts: "2026-11-29T20:00:00.000000Z".into(), id: "b-1".into(), cause: None, text: "So.".into() };
+        let story = Story {
+            subject: "api:1".into(),
+            known: true,
+            sentences: vec![sentence],
+            left_out: 1,
+            left_out_after: 2,
+            now: "idle".into(),
+            lost: "nothing".into(),
+            runs_again: "nothing".into(),
+            nearest: Vec::new(),
+        };
+        let lines = [
+            "… left out before: 1 event; --tail N or --since shows more",
+            "2026-11-29 20:00:00.000  So.",
+            "… left out after: 2 events",
+            "now: idle",
+            "lost: nothing",
+            "runs again: nothing",
+        ];
+        assert_eq!(told(&story, "UTC"), lines.join("\n"));
+    }
 }

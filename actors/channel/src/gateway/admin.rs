@@ -11,6 +11,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
 use domain::ids::SessionKey;
+use protocol::journal::{OpenTurn, OpenWork};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -94,12 +95,15 @@ pub(super) async fn session(
     };
     let (transcripts, wanted) = (Arc::clone(&gateway.config.transcripts), key.clone());
     let lines = blocking(&gateway, move || transcripts.read(&wanted)).await;
-    let status = match control::status(&gateway.doors, &key).await {
-        Asked::Answer(status) => json!(status),
-        Asked::Asleep | Asked::Silent => Value::Null,
+    let (status, running) = match control::status(&gateway.doors, &key).await {
+        Asked::Answer(status) => (json!(status), Some(status.turn)),
+        Asked::Asleep | Asked::Silent => (Value::Null, None),
     };
+    let running = running.flatten();
+    let open = gateway.doors.journal.open_of(key.clone()).await.unwrap_or_default();
+    let open = open_turns(open, |turn| running == Some(turn.turn));
     match lines {
-        Ok(None) if status.is_null() => error(404, "not_found", "there is no such session"),
+        Ok(None) if status.is_null() && open.is_empty() => error(404, "not_found", "there is no such session"),
         Ok(lines) => {
             let lines = lines.unwrap_or_default().into_iter();
             // A damaged line is shown as the text it is.
@@ -108,7 +112,7 @@ pub(super) async fn session(
                     RawValue::from_string(line.clone()).or_else(|_| serde_json::value::to_raw_value(&line)).ok()
                 })
                 .collect();
-            let body = Session { key: &key, status, entries };
+            let body = Session { key: &key, status, entries, open };
             http::json(200, serde_json::to_string(&body).unwrap_or_default())
         }
         Err(cause) => failed("the transcript", &cause),
@@ -120,6 +124,22 @@ struct Session<'a> {
     key: &'a SessionKey,
     status: Value,
     entries: Vec<Box<RawValue>>,
+    open: Vec<Value>,
+}
+
+/// The turns of a session that have not ended, as `sessions show` tells them: `position` is the number of turns before
+/// it, `running` says which one is worked on.
+pub fn open_turns(open: OpenWork, running: impl Fn(&OpenTurn) -> bool) -> Vec<Value> {
+    let told = |(position, turn): (usize, OpenTurn)| {
+        json!({
+            "turn_id": turn.turn,
+            "state": if running(&turn) { "running" } else { "queued" },
+            "position": position,
+            "message_id": turn.message_id,
+            "accepted_ms": turn.accepted_ms,
+        })
+    };
+    open.turns.into_iter().enumerate().map(told).collect()
 }
 
 pub(super) async fn stop(

@@ -17,8 +17,9 @@ use axum::extract::{Path, Query, State};
 use axum::http::Response;
 use domain::body::TurnBody;
 use domain::chat::plain_text;
-use domain::ids::{LetterId, MessageId, TurnId};
+use domain::ids::{LetterId, MessageId, SessionKey, TurnId};
 use protocol::journal::{Accepted, AcceptedState, Enqueue, Journal, LetterContent, LetterDetail, OutRow};
+use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use supervision::ports::{Disk, Ports};
@@ -119,16 +120,46 @@ fn about_row(row: &OutRow, content: bool) -> Map<String, Value> {
 }
 
 /// Runs the turn again as the new turn `turn`, without a second user entry; or opens the delivery again. Either ends the
-/// letter.
-pub async fn retry(journal: &dyn Journal, ports: &Ports, id: LetterId, turn: TurnId) -> Result<Retried, Fault> {
-    match id {
-        LetterId::Turn(dead) => retry_turn(journal, ports, dead, turn).await,
+/// letter, and `log` is told.
+pub async fn retry(
+    journal: &dyn Journal,
+    ports: &Ports,
+    log: &dyn SupervisionLog,
+    id: LetterId,
+    turn: TurnId,
+) -> Result<Retried, Fault> {
+    let key = key_of(journal, id).await?;
+    let (retried, reason) = match id {
+        LetterId::Turn(dead) => {
+            (retry_turn(journal, ports, dead, turn).await?, format!("it runs again as turn {turn}"))
+        }
         LetterId::Delivery(_) => {
             let row = answer(journal.redeliver(id)).await?.ok_or_else(|| Fault::unknown(id))?;
             let body = json!({"id": id, "kind": "delivery", "turn_id": row.out.turn, "state": "queued"});
-            Ok(Retried { body, turn: None })
+            (Retried { body, turn: None }, "it is delivered again".to_owned())
         }
+    };
+    log.record(act(EventName::LetterRetried, id, key, reason));
+    Ok(retried)
+}
+
+/// The session of a letter.
+async fn key_of(journal: &dyn Journal, id: LetterId) -> Result<SessionKey, Fault> {
+    let letters = answer(journal.dead_letters()).await?;
+    let letter = letters.into_iter().find(|letter| letter.id == id);
+    letter.map(|letter| letter.key).ok_or_else(|| Fault::unknown(id))
+}
+
+/// What an operator did with a letter.
+fn act(name: EventName, id: LetterId, key: SessionKey, reason: String) -> Event {
+    let mut event = Event::new(name, ActorPath("/journal".into()), Kind::Journal);
+    event.session = Some(key);
+    match id {
+        LetterId::Turn(turn) => event.turn = Some(turn),
+        LetterId::Delivery(delivery) => (event.turn, event.delivery) = (Some(delivery.turn), Some(delivery)),
     }
+    event.reason = Some(reason);
+    event
 }
 
 async fn retry_turn(journal: &dyn Journal, ports: &Ports, dead: TurnId, turn: TurnId) -> Result<Retried, Fault> {
@@ -175,12 +206,16 @@ async fn retry_turn(journal: &dyn Journal, ports: &Ports, dead: TurnId, turn: Tu
     }
 }
 
-/// Ends the letter.
-pub async fn drop_letter(journal: &dyn Journal, id: LetterId) -> Result<Value, Fault> {
-    match answer(journal.drop_letter(id)).await? {
-        true => Ok(json!({"id": id, "dropped": true})),
-        false => Err(Fault::unknown(id)),
+/// Ends the letter, and tells `log`.
+pub async fn drop_letter(journal: &dyn Journal, log: &dyn SupervisionLog, id: LetterId) -> Result<Value, Fault> {
+    let key = key_of(journal, id).await?;
+    if !answer(journal.drop_letter(id)).await? {
+        return Err(Fault::unknown(id));
     }
+    let mut event = act(EventName::LetterDropped, id, key, "by hand".to_owned());
+    event.lost = "what the letter kept".to_owned();
+    log.record(event);
+    Ok(json!({"id": id, "dropped": true}))
 }
 
 /// The lines that the supervision log in `logs` kept of a letter. Blocks.
@@ -240,7 +275,7 @@ pub(super) async fn post_retry(
 ) -> Response<Body> {
     let doors = &gateway.doors;
     let retried = match id_of(path) {
-        Ok(id) => retry(&*doors.journal, &doors.ports, id, doors.turn_id()).await,
+        Ok(id) => retry(&*doors.journal, &doors.ports, &*doors.log, id, doors.turn_id()).await,
         Err(fault) => Err(fault),
     };
     respond(retried.map(|retried| retried.body))
@@ -251,7 +286,7 @@ pub(super) async fn post_drop(
     path: Result<Path<String>, PathRejection>,
 ) -> Response<Body> {
     let dropped = match id_of(path) {
-        Ok(id) => drop_letter(&*gateway.doors.journal, id).await,
+        Ok(id) => drop_letter(&*gateway.doors.journal, &*gateway.doors.log, id).await,
         Err(fault) => Err(fault),
     };
     respond(dropped)

@@ -10,7 +10,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::Response;
 use futures::stream;
 use supervision::log_read::{self, Search};
-use supervision::why::Subject;
+use supervision::why::{SENTENCES_DEFAULT, Subject, Window};
 
 use super::admin::{blocking, error, failed, json_of, ndjson};
 use super::serve::Gateway;
@@ -39,6 +39,7 @@ pub(super) async fn logs(
     };
     let lines = stream::unfold(Some((gateway, search)), move |place| async move {
         let (gateway, mut search) = place?;
+        let mut last_look = false;
         loop {
             let read = move || search.page(PAGE).map(|page| (search, page));
             let page = match blocking(&gateway, read).await {
@@ -56,10 +57,14 @@ pub(super) async fn logs(
             if page.at_end && !follow {
                 return None;
             }
+            if page.at_end && last_look {
+                return None;
+            }
             if page.at_end {
                 tokio::select! {
                     biased;
-                    () = gateway.stopping.cancelled() => return None,
+                    // What was told of the stop is still shown.
+                    () = gateway.stopping.cancelled() => last_look = true,
                     () = tokio::time::sleep(POLL) => {}
                 }
             }
@@ -68,11 +73,20 @@ pub(super) async fn logs(
     ndjson(Body::from_stream(lines))
 }
 
-/// The story of a session or a turn.
+/// The story of a session or a turn, or the part of it between `since` and `until`; the last `tail` sentences.
 pub(super) async fn story(
     State(gateway): State<Arc<Gateway>>,
     path: Result<Path<String>, PathRejection>,
+    query: Result<Query<BTreeMap<String, String>>, QueryRejection>,
 ) -> Response<Body> {
+    let Ok(Query(pairs)) = query else { return error(400, "bad_query", "the query cannot be read") };
+    let asked = log_read::Query::parse(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let window = match asked {
+        Ok(log_read::Query { filter, tail, .. }) => {
+            Window { since: filter.since, until: filter.until, tail: tail.unwrap_or(SENTENCES_DEFAULT) }
+        }
+        Err(bad) => return error(400, "bad_query", &bad.to_string()),
+    };
     let subject = path.map_err(|_| "the subject is not UTF-8".to_owned());
     let subject = match subject.and_then(|Path(text)| Subject::parse(&text).map_err(|why| why.to_string())) {
         Ok(subject) => subject,
@@ -84,7 +98,7 @@ pub(super) async fn story(
         logs: gateway.config.logs.clone(),
         transcripts: gateway.config.transcripts.clone(),
     };
-    match why(&sources, Some(&*gateway.doors.journal), Some(&gateway.doors), subject).await {
+    match why(&sources, Some(&*gateway.doors.journal), Some(&gateway.doors), subject, &window).await {
         Ok(story) => json_of(&story),
         Err(cause) => failed("what happened", &cause),
     }

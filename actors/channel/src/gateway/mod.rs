@@ -21,6 +21,7 @@ use protocol::transcripts::TranscriptReader;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Secret;
+pub use admin::open_turns;
 pub use serve::serve;
 pub use sessions::{Listed, listed};
 pub use why::{Sources, why};

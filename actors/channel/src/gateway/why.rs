@@ -16,7 +16,7 @@ use protocol::turn::TurnResult;
 use supervision::log::timestamp;
 use supervision::log_read::Events;
 use supervision::ports::{Disk, Offload, offload};
-use supervision::why::{Facts, Letter, Standing, Story, Subject, TurnState, tell};
+use supervision::why::{Facts, Letter, Standing, Story, Subject, Tried, TurnState, Undelivered, Window, tell};
 use tokio::sync::oneshot;
 
 use super::sessions::all_known;
@@ -53,6 +53,7 @@ pub async fn why(
     journal: Option<&dyn Journal>,
     doors: Option<&Doors>,
     subject: Subject,
+    window: &Window,
 ) -> io::Result<Story> {
     let letters = match journal {
         Some(journal) => journal.dead_letters().await.unwrap_or_default(),
@@ -87,6 +88,7 @@ pub async fn why(
     if let (Some(journal), Some(key)) = (journal, facts.key.clone()) {
         let open_turn = if let Subject::Turn(turn) = subject { open_in.is_some().then_some(turn) } else { None };
         facts.standing = Some(standing(journal, doors, &key, &subject, open_turn, &mut facts.turn).await);
+        facts.undelivered = undelivered(journal, doors, key, &subject).await;
     }
     let (looking, known) = (sources.clone(), letters);
     let mut events = found.events;
@@ -97,11 +99,11 @@ pub async fn why(
         let older: Vec<Event> = kept.into_iter().filter(|event| !there.contains(&event.id)).collect();
         events.splice(0..0, older);
     }
-    let mut story = tell(&subject, &events, &facts);
+    let mut story = tell(&subject, &events, &facts, window);
     if !story.known {
         let looking = sources.clone();
         facts.names = blocking(sources, move || names(&looking)).await?;
-        story = tell(&subject, &events, &facts);
+        story = tell(&subject, &events, &facts, window);
     }
     Ok(story)
 }
@@ -324,6 +326,26 @@ async fn standing(
         *state = if cut { TurnState::Begun } else { TurnState::Waiting };
     }
     standing
+}
+
+/// Replies of the subject that are on their way.
+async fn undelivered(
+    journal: &dyn Journal,
+    doors: Option<&Doors>,
+    key: SessionKey,
+    subject: &Subject,
+) -> Vec<Undelivered> {
+    let open = journal.open_of(key).await.unwrap_or_default();
+    let wanted = |turn: TurnId| match subject {
+        Subject::Turn(wanted) => turn == *wanted,
+        Subject::Session(_) => true,
+    };
+    let tried = |id| {
+        let failing = doors?.outbox.failing(id)?;
+        Some(Tried { tries: failing.tries, error: failing.error.to_string(), next_ms: Some(failing.next_ms) })
+    };
+    let rows = open.rows.into_iter().filter(|row| wanted(row.id.turn));
+    rows.map(|row| Undelivered { id: row.id, channel: row.channel.to_string(), tried: tried(row.id) }).collect()
 }
 
 /// What a live session knows of the turn.

@@ -18,8 +18,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::board::Failing;
 use super::inlet::Hint;
-use super::machine::{Effect, Input, Machine, Now};
+use super::machine::{Effect, FailedAttempt, Input, Machine, Now};
 use super::{Attempt, Board, Inlet, Outcome, PushChannels, Rules};
 
 /// Where it stands in the tree.
@@ -105,6 +106,9 @@ impl Outbox {
     }
 
     fn step(&mut self, input: Input, ctx: &mut Context<Self>) {
+        if let Input::Closed(id) = &input {
+            self.parts.board.closed(*id);
+        }
         let effects = self.machine.step(input, self.now());
         self.perform(effects, ctx);
         self.parts.board.show(self.machine.loads());
@@ -128,6 +132,7 @@ impl Outbox {
                 }
                 Effect::Mark(id) => self.when(journal.sending(id), ctx, move |_, ()| Input::Marked(id)),
                 Effect::Send(attempt) => self.send(attempt, ctx),
+                Effect::Failed(failed) => self.failed(&failed),
                 Effect::Sent(id) => self.when(journal.sent(id), ctx, move |_, ()| Input::Closed(id)),
                 Effect::GiveUp(row, reason) => {
                     let given_up = journal.undeliverable(row.out.id, Arc::clone(&reason));
@@ -216,6 +221,21 @@ impl Outbox {
         });
     }
 
+    /// Shows the failure, and tells the log of the first one and then of each doubling.
+    fn failed(&self, failed: &FailedAttempt) {
+        let FailedAttempt { row, number, reason, wait } = failed;
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let next_ms = self.kernel.ports().clock.wall_ms().saturating_add(wait_ms);
+        self.parts.board.failed(row.out.id, Failing { tries: *number, error: Arc::clone(reason), next_ms });
+        if number.is_power_of_two() {
+            let mut event = event(EventName::DeliveryFailed, row);
+            event.attempt = Some(domain::ids::Attempt(*number));
+            event.reason = Some(reason.to_string());
+            event.backoff_ms = Some(wait_ms);
+            self.kernel.log().record(event);
+        }
+    }
+
     fn given_up(&self, row: &OutRow, reason: &str) {
         self.kernel.metrics().dead_letters.get_or_create(&ByKind { kind: "delivery" }).inc();
         let mut event = event(EventName::Undeliverable, row);
@@ -274,6 +294,7 @@ impl Supervised for Outbox {
         self.cancel = CancellationToken::new();
         self.crash.link(self.cancel.clone());
         self.timer = None;
+        self.parts.board.forget();
     }
 }
 

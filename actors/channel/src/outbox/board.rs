@@ -1,7 +1,7 @@
 //! How much waits in each channel, for whoever looks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::ids::DeliveryId;
 use protocol::journal::OutRow;
@@ -30,9 +30,23 @@ pub struct Waiting {
     pub oldest_ms: Option<u64>,
 }
 
-/// Shows the loads as of the last change.
+/// The failures of a message that is tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failing {
+    /// Attempts of this process.
+    pub tries: u32,
+    /// Why the last one failed, without contents or secrets.
+    pub error: Arc<str>,
+    /// When the next one is due, ms since 1970.
+    pub next_ms: u64,
+}
+
+/// Shows the loads as of the last change, and what fails: at most one message of each chat.
 #[derive(Debug, Default)]
-pub struct Board(Mutex<Vec<Waiting>>);
+pub struct Board {
+    waiting: Mutex<Vec<Waiting>>,
+    failing: Mutex<BTreeMap<DeliveryId, Failing>>,
+}
 
 // === impl ChannelLoad ===
 
@@ -93,11 +107,33 @@ impl ChannelLoad {
 impl Board {
     pub(super) fn show(&self, loads: &BTreeMap<Arc<str>, ChannelLoad>) {
         let waiting = loads.iter().map(|(channel, load)| load.waiting(channel)).collect();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 
     /// Every channel that had messages in this process.
     pub fn waiting(&self) -> Vec<Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How the attempts at a message went, if any failed in this process.
+    pub fn failing(&self, id: DeliveryId) -> Option<Failing> {
+        self.failures().get(&id).cloned()
+    }
+
+    pub(super) fn failed(&self, id: DeliveryId, failing: Failing) {
+        self.failures().insert(id, failing);
+    }
+
+    pub(super) fn closed(&self, id: DeliveryId) {
+        self.failures().remove(&id);
+    }
+
+    /// What fails is found out anew.
+    pub(super) fn forget(&self) {
+        self.failures().clear();
+    }
+
+    fn failures(&self) -> MutexGuard<'_, BTreeMap<DeliveryId, Failing>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -78,9 +78,11 @@ impl Row {
         Attempt { row: self.row.clone(), repeat, first_repeat }
     }
 
-    pub fn failed(&mut self, taken: bool) {
+    /// Counts a failure; how many there were by now.
+    pub fn failed(&mut self, taken: bool) -> u32 {
         self.failures = self.failures.saturating_add(1);
         self.maybe_taken |= taken;
+        self.failures
     }
 
     /// How long the next attempt waits. A quarter of the doubling wait is random, so that many chats that failed

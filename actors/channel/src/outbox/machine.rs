@@ -114,10 +114,25 @@ pub enum Effect {
     Mark(DeliveryId),
     /// Send; answer with [`Input::Tried`].
     Send(Attempt),
+    /// An attempt failed and is not the last one.
+    Failed(FailedAttempt),
     /// Write `Sent`; answer with [`Input::Closed`].
     Sent(DeliveryId),
     /// Write `Undeliverable`; answer with [`Input::Closed`].
     GiveUp(OutRow, Arc<str>),
+}
+
+/// An attempt that failed, with another to come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedAttempt {
+    /// The row.
+    pub row: OutRow,
+    /// Which attempt of this process it was, from 1.
+    pub number: u32,
+    /// Why, without contents or secrets.
+    pub reason: Arc<str>,
+    /// How long the next one waits.
+    pub wait: Duration,
 }
 
 /// All rows in memory and what is under way for them.
@@ -360,9 +375,11 @@ impl Machine {
                 lane.phase = Phase::Closing;
                 out.push(Effect::GiveUp(head.row.clone(), rules.too_late(&reason)));
             }
-            Outcome::Failed { retry_after, taken, .. } => {
-                head.failed(taken);
-                let due = now.mono.saturating_add(head.wait(&rules, retry_after, now.random));
+            Outcome::Failed { reason, retry_after, taken } => {
+                let number = head.failed(taken);
+                let wait = head.wait(&rules, retry_after, now.random);
+                let due = now.mono.saturating_add(wait);
+                out.push(Effect::Failed(FailedAttempt { row: head.row.clone(), number, reason, wait }));
                 lane.phase = Phase::Paused;
                 self.active -= 1;
                 self.paused.insert((due, chat));

@@ -62,14 +62,18 @@ fn the_wait_doubles_up_to_its_cap_and_a_day_ends_it() {
     assert_eq!(effects, [Effect::Mark(id(1))]);
     let mut now = at(0);
     let mut effects = fail(&mut machine, 1, Outcome::failed("down"), now);
-    let mut waits = Vec::new();
-    while effects.is_empty() {
+    let (mut waits, mut numbers) = (Vec::new(), Vec::new());
+    while let [Effect::Failed(failed)] = effects.as_slice() {
+        assert_eq!((failed.row.out.id, &*failed.reason), (id(1), "down"));
+        assert_eq!(now.mono + failed.wait, machine.due().unwrap());
+        numbers.push(failed.number);
         let due = machine.due().unwrap();
         waits.push((due - now.mono).as_secs());
         now = at(due.as_secs());
         assert!(matches!(machine.step(Input::Tick, now).as_slice(), [Effect::Send(_)]));
         effects = machine.step(Input::Tried(id(1), Outcome::failed("down")), now);
     }
+    assert_eq!(numbers, (1..=numbers.len() as u32).collect::<Vec<_>>());
     assert_eq!(waits[..11], [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
     assert!(waits[9..].iter().all(|wait| *wait == 300));
     let [Effect::GiveUp(given_up, reason)] = effects.as_slice() else { panic!("{effects:?}") };
@@ -122,7 +126,8 @@ fn only_what_may_have_been_taken_is_repeated() {
 fn the_next_row_follows_a_refused_one_and_waits_for_a_failed_one() {
     let rows = vec![row(1, "hook", "a", 1_000_000), row(2, "hook", "a", 1_000_000)];
     let (mut machine, _) = started(Rules::default(), rows);
-    assert_eq!(fail(&mut machine, 1, Outcome::failed("down"), at(0)), []);
+    let effects = fail(&mut machine, 1, Outcome::failed("down"), at(0));
+    assert!(matches!(effects.as_slice(), [Effect::Failed(_)]), "{effects:?}");
     let effects = machine.step(Input::Tick, at(1));
     assert!(matches!(effects.as_slice(), [Effect::Send(attempt)] if attempt.row.out.id == id(1)));
     let effects = machine.step(Input::Tried(id(1), Outcome::Refused { reason: "410".into() }), at(1));
@@ -134,7 +139,8 @@ fn the_next_row_follows_a_refused_one_and_waits_for_a_failed_one() {
 fn a_jump_of_the_wall_clock_ages_nothing() {
     let (mut machine, _) = started(Rules::default(), vec![row(1, "hook", "a", 1_000_000)]);
     let jumped = Now { wall_ms: 1_000_000 + 1_000 * 86_400_000, ..at(0) };
-    assert_eq!(fail(&mut machine, 1, Outcome::failed("down"), jumped), []);
+    let effects = fail(&mut machine, 1, Outcome::failed("down"), jumped);
+    assert!(matches!(effects.as_slice(), [Effect::Failed(_)]), "{effects:?}");
 }
 
 #[test]

@@ -282,6 +282,9 @@ impl Journal for Backend {
     fn find_turn(&self, turn: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
         now((turn.to_string() == WAITING).then(|| SessionKey::new("api:asleep").unwrap()))
     }
+    fn open_of(&self, _: SessionKey) -> oneshot::Receiver<protocol::journal::OpenWork> {
+        now(protocol::journal::OpenWork::default())
+    }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         now(Vec::new())
     }

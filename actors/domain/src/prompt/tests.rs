@@ -101,10 +101,17 @@ fn the_last_round_has_no_tools_and_asks_for_a_summary() {
 
 #[test]
 fn notices_say_what_happened_and_where_to_look() {
-    let notice = dead_letter_notice(turn(1), 3);
-    assert!(notice.contains("crashed 3 times") && notice.contains("is kept"));
+    let notice = dead_letter_notice(turn(1), 3, 0);
+    assert!(notice.contains(": it crashed 3 times while it was worked on") && notice.contains("is kept"));
     assert!(notice.contains("`greenroom logs --why 00000000-0000-0000-0000-000000000001`"));
-    assert!(dead_letter_notice(turn(1), 1).contains("it crashed while"));
+    for (crashes, deaths, expect) in [
+        (1, 0, ": it crashed once while"),
+        (0, 5, ": the whole process ended 5 times while"),
+        (2, 1, ": it crashed 2 times and the whole process ended once while"),
+    ] {
+        let notice = dead_letter_notice(turn(1), crashes, deaths);
+        assert!(notice.contains(expect), "{notice}");
+    }
     assert!(failed_notice("quota used up").ends_with("quota used up"));
     assert!(too_large_notice(19_999_999).contains("20 MB"));
 }

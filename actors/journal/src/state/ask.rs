@@ -1,7 +1,7 @@
 //! What is asked of the state. **Invariant:** pure.
 
 use domain::ids::{Epoch, SessionId, SessionKey, TurnId};
-use protocol::journal::{Commit, InboxItem, Loaded, LogPosition, TurnEnd, Unfinished};
+use protocol::journal::{Commit, InboxItem, Loaded, LogPosition, OpenRow, OpenWork, TurnEnd, Unfinished};
 
 use super::State;
 use crate::key::{KeyState, LinesAt, OpenTurn};
@@ -33,6 +33,22 @@ impl State {
     pub fn find_turn(&self, turn: TurnId) -> Option<SessionKey> {
         let has = |key: &KeyState| key.open.iter().any(|open| open.turn == turn);
         self.keys.iter().find(|(_, key)| has(key)).map(|(name, _)| name.clone())
+    }
+
+    /// What is open of `key`.
+    pub fn open_of(&self, key: &SessionKey) -> OpenWork {
+        let state = self.keys.get(key);
+        let turn = |open: &OpenTurn| protocol::journal::OpenTurn {
+            turn: open.turn,
+            seq: open.seq,
+            message_id: open.message_id().clone(),
+            accepted_ms: open.accepted_ms,
+        };
+        let rows = self.outbox.iter().filter(|row| row.key == *key);
+        OpenWork {
+            turns: state.into_iter().flat_map(|state| &state.open).map(turn).collect(),
+            rows: rows.map(|row| OpenRow { id: row.id, channel: row.channel.clone() }).collect(),
+        }
     }
 
     /// Where a message lies now whose position was handed out before.

@@ -1,6 +1,7 @@
 //! How records change one key. **Invariant:** pure.
 
 use domain::ids::{SessionId, TurnId};
+use domain::transcript::TurnClose;
 use protocol::journal::{Commit, LeftBy, RECENT_IDS_MAX, ViewMark};
 
 use crate::ids::Known;
@@ -87,6 +88,28 @@ pub(super) fn shrink<T>(list: &mut Vec<T>) {
     }
 }
 
+/// How many turns a commit's lines end with a failure.
+pub(super) fn failures(commit: &Commit) -> u64 {
+    #[derive(serde::Deserialize)]
+    struct Entry {
+        message: Message,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Message {
+        turn_end: TurnClose,
+    }
+    if commit.ended.is_empty() {
+        return 0;
+    }
+    let fails = |text: &str| {
+        // Most answers hold no such words; those that do may only quote them.
+        text.contains("\"turnEnd\":\"failed\"")
+            && serde_json::from_str::<Entry>(text).is_ok_and(|entry| entry.message.turn_end == TurnClose::Failed)
+    };
+    commit.lines.iter().filter(|line| fails(&line.text)).count() as u64
+}
+
 /// The tool call whose result a line is.
 fn result_of(line: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
@@ -102,4 +125,45 @@ fn result_of(line: &str) -> Option<String> {
         return None;
     }
     serde_json::from_str::<Entry>(line).ok().map(|entry| entry.message.tool_call_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::ids::{Epoch, SessionKey};
+    use protocol::journal::{Line, TurnEnd};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn failures_are_read_from_the_line_that_ends_a_turn() {
+        let ends =
+            |end: &str| format!(r#"{{"id":"a","message":{{"role":"assistant","content":[],"turnEnd":"{end}"}}}}"#);
+        let quoted = r#"{"message":{"content":[{"arguments":{"turnEnd":"failed"}}],"turnEnd":"done"}}"#.to_owned();
+        for (lines, count) in [
+            (vec![ends("failed")], 1),
+            (vec![ends("done")], 0),
+            (vec![ends("dead"), ends("cancelled")], 0),
+            (vec![quoted, "{\"turnEnd\":\"failed\"".to_owned()], 0),
+            (vec![], 0),
+        ] {
+            let line = |text: &String| Line { id: "a".into(), text: text.as_str().into() };
+            let mut commit = Commit {
+                key: SessionKey::new("api:1").unwrap(),
+                session: SessionId(Uuid::nil()),
+                epoch: Epoch(1),
+                number: 1,
+                lines: lines.iter().map(line).collect(),
+                tools_started: Vec::new(),
+                ended: vec![(TurnId(Uuid::nil()), TurnEnd::Done)],
+                out: Vec::new(),
+                started: None,
+                interrupted: false,
+                closes_session: false,
+            };
+            assert_eq!(failures(&commit), count, "{lines:?}");
+            commit.ended.clear();
+            assert_eq!(failures(&commit), 0, "nothing ends");
+        }
+    }
 }

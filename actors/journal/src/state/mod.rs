@@ -16,7 +16,7 @@ use protocol::journal::{
 };
 
 pub use self::ask::LoadPlan;
-use self::change::{grow, shrink};
+use self::change::{failures, grow, shrink};
 pub use self::letters::{Kept, Letters};
 pub use self::outbox::{Outbox, Row};
 use crate::ids::{Known, RecentSet, id_hash};
@@ -30,6 +30,8 @@ pub struct Totals {
     pub accepted: u64,
     /// Done.
     pub done: u64,
+    /// Of these, those that ended with a failure.
+    pub failed: u64,
     /// Dead.
     pub dead: u64,
     /// Cancelled.
@@ -251,6 +253,7 @@ impl State {
             key.closed = true;
         }
         self.totals.line_bytes = self.totals.line_bytes + added - freed;
+        let (failed, done) = (failures(&commit), self.totals.done);
         for ((turn, end), ending) in commit.ended.into_iter().zip(endings) {
             let (open, reason) = self.close_turn(&commit.key, turn, end, at);
             let Some(Ending { id, body_hash, message_id }) = ending else { continue };
@@ -270,6 +273,7 @@ impl State {
                 self.letters.bury(Kept { letter, at, content, bytes: open.map_or(0, |open| open.bytes) });
             }
         }
+        self.totals.failed += failed.min(self.totals.done - done);
         for (n, out) in (0..).zip(commit.out) {
             let row = OutRow { out, key: commit.key.clone(), committed_ms: at_ms, sending: false };
             self.outbox.open(RowPlace { at, n }, Row::new(&row, at));

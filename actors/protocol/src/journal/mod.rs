@@ -10,7 +10,7 @@
 //! | [`Journal::view_written`] | session | nothing | – (the checkpointer syncs later) |
 //! | [`Journal::quarantine`], [`Journal::unquarantine`] | registry | done | the verdict |
 //! | [`Journal::unfinished`] | registry, at boot | keys with work | – |
-//! | [`Journal::find_turn`] | operators | the session of an open turn | – |
+//! | [`Journal::find_turn`], [`Journal::open_of`] | operators | the session of an open turn; what is open of a session | – |
 //! | [`Journal::outbox`], [`Journal::outbox_channels`] | deliverer | open rows | – |
 //! | [`Journal::sending`], [`Journal::sent`], [`Journal::undeliverable`] | deliverer | done | the row's step |
 //! | [`Journal::dead_letters`], [`Journal::letter`] | operators | dead letters | – |
@@ -25,6 +25,7 @@
 
 mod commit;
 mod message;
+mod open;
 mod outbox;
 
 use std::path::PathBuf;
@@ -41,6 +42,7 @@ pub use message::{
     Accepted, AcceptedState, BusyReason, DuplicateState, Enqueue, Enqueued, INLINE_BODY_BYTES_MAX, InboxItem,
     LogPosition, Queued, QueuedSink, RECENT_IDS_MAX, RecentId, RecentIds,
 };
+pub use open::{OpenRow, OpenTurn, OpenWork};
 pub use outbox::{AskRows, DeadLetter, LetterContent, LetterDetail, LetterKind, Out, OutRow, OutSink, Rows};
 
 /// Counters that every engine shows.
@@ -48,8 +50,10 @@ pub use outbox::{AskRows, DeadLetter, LetterContent, LetterDetail, LetterKind, O
 pub struct JournalStatus {
     /// Turns accepted since the log began to be counted in this process (recovered open ones included).
     pub accepted: u64,
-    /// Turns that ended as done.
+    /// Turns that ended as done: `accepted` = `done` + `dead` + `cancelled` + `open`.
     pub done: u64,
+    /// Of `done`, those that ended with a failure that their user was told; the others were answered.
+    pub failed: u64,
     /// Turns that ended as dead letters.
     pub dead: u64,
     /// Turns that were cancelled.
@@ -152,6 +156,8 @@ pub trait Journal: Send + Sync + 'static {
     fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>>;
     /// The session in which a turn waits or runs. Looks at every open turn: for people who ask.
     fn find_turn(&self, turn: TurnId) -> oneshot::Receiver<Option<SessionKey>>;
+    /// What is open of a session. Looks at every open row: for people who ask.
+    fn open_of(&self, key: SessionKey) -> oneshot::Receiver<OpenWork>;
     /// Dead letters, oldest first.
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>>;
     /// One of them with what it is about.

@@ -99,6 +99,9 @@ impl Journal for ToyJournal {
     fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
         never()
     }
+    fn open_of(&self, _: SessionKey) -> oneshot::Receiver<protocol::journal::OpenWork> {
+        never()
+    }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         never()
     }

@@ -25,7 +25,7 @@ impl Session {
         let Some((stamp, cancel)) = self.asker(round) else { return };
         let ask = AskPermit { stamp, key: self.lease.key().clone(), cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.permits, &self.shared.mail.provider, ask).is_err() {
-            self.step(Input::Failed(failed_notice(NO_FRONT_END)), ctx);
+            self.step(Input::Failed("stopping", failed_notice(NO_FRONT_END)), ctx);
         }
     }
 
@@ -60,7 +60,7 @@ impl Session {
         let Some(permit) = live.work.as_mut().and_then(|work| work.permit.take()) else { return };
         let complete = Complete { stamp, permit, request, cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.model, &self.shared.mail.provider, complete).is_err() {
-            self.step(Input::Failed(failed_notice(NO_FRONT_END)), ctx);
+            self.step(Input::Failed("stopping", failed_notice(NO_FRONT_END)), ctx);
         }
     }
 
@@ -115,7 +115,7 @@ impl Session {
             }
             Err(error) => {
                 tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be read");
-                self.step(Input::Failed(failed_notice("the conversation so far cannot be read")), ctx);
+                self.step(Input::Failed("transcript", failed_notice("the conversation so far cannot be read")), ctx);
                 return;
             }
         }
@@ -148,7 +148,9 @@ impl Session {
             }
             Event::Delta { delta, .. } => self.step(Input::Delta(delta), ctx),
             Event::Completed { message, .. } => self.step(Input::Completed(message), ctx),
-            Event::Failed { failure, .. } => self.step(Input::Failed(failed_notice(&failure.detail)), ctx),
+            Event::Failed { failure, .. } => {
+                self.step(Input::Failed(failure.kind.word(), failed_notice(&failure.detail)), ctx);
+            }
         }
     }
 }

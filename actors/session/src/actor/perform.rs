@@ -400,8 +400,19 @@ impl Session {
                 metrics.dead_letters.get_or_create(&ByKind { kind: "turn" }).inc();
                 self.dead_lettered(verdict, message);
             }
-            TurnResult::Done | TurnResult::Failed | TurnResult::Cancelled => {}
+            TurnResult::Failed => self.ended_otherwise(EventName::TurnFailed, verdict, message),
+            TurnResult::Cancelled => self.ended_otherwise(EventName::TurnCancelled, verdict, message),
+            TurnResult::Done => {}
         }
+    }
+
+    /// Tells of a turn that ended in order, but not with an answer.
+    fn ended_otherwise(&self, name: EventName, verdict: Verdict, message: Option<MessageId>) {
+        let mut event = self.event(name, Some(verdict.turn));
+        event.attempt = Some(verdict.attempt);
+        event.message_id = message;
+        event.reason = verdict.reason.map(str::to_owned);
+        self.shared.log.record(event);
     }
 
     fn dead_lettered(&self, verdict: Verdict, message: Option<MessageId>) {

@@ -116,7 +116,7 @@ impl Machine {
             Input::Permitted => self.permitted(now, &mut out),
             Input::Delta(delta) => self.delta(delta, now, &mut out),
             Input::Completed(message) => self.completed(message, now, &mut out),
-            Input::Failed(text) => self.failed(text, now, &mut out),
+            Input::Failed(why, text) => self.failed(why, text, now, &mut out),
             Input::ToolFinished(result) => self.tool_finished(result, now, &mut out),
             Input::Committed => self.committed(now, &mut out),
             Input::Refused { bytes } => self.refused(bytes, &mut out),
@@ -298,14 +298,14 @@ impl Machine {
         self.save(batch, out);
     }
 
-    fn failed(&mut self, text: String, now: Now, out: &mut Vec<Effect>) {
+    fn failed(&mut self, why: &'static str, text: String, now: Now, out: &mut Vec<Effect>) {
         let calling = |phase| matches!(phase, Phase::Thinking | Phase::WaitingForPermit);
         let Some(turn) = self.turn.as_deref_mut().filter(|turn| calling(turn.phase)) else {
             out.push(Effect::Stale);
             return;
         };
         turn.progress = now.mono;
-        let batch = turn.failure(text, &self.rules);
+        let batch = turn.failure(why, text, &self.rules);
         self.save(batch, out);
     }
 
@@ -472,8 +472,8 @@ impl Machine {
         let Some(turn) = self.turn.as_deref_mut() else { return };
         let batch = match turn.stop {
             Some(Why::Leaving) => Batch { turn: Some(turn.id()), interrupted: true, ..Batch::default() },
-            Some(Why::Stuck(waits)) => turn.failure(stuck_notice(rules.stall.as_secs(), waits.word()), rules),
-            Some(Why::TooLarge { bytes }) => turn.failure(too_large_notice(bytes), rules),
+            Some(Why::Stuck(waits)) => turn.failure("stuck", stuck_notice(rules.stall.as_secs(), waits.word()), rules),
+            Some(Why::TooLarge { bytes }) => turn.failure("too_large", too_large_notice(bytes), rules),
             Some(Why::Cancelled) | None => turn.cancellation(rules),
         };
         self.save(batch, out);

@@ -105,8 +105,8 @@ pub enum Input {
     Delta(Delta),
     /// The model's whole answer.
     Completed(Box<AssistantMessage>),
-    /// The model call failed for good; the text is for the user.
-    Failed(String),
+    /// The model call failed for good: why in a word, and what the user is told.
+    Failed(&'static str, String),
     /// A tool call ended.
     ToolFinished(ToolResult),
     /// The oldest commit under way is durable.
@@ -282,7 +282,7 @@ pub struct Verdict {
     pub attempt: Attempt,
     /// Result.
     pub result: protocol::turn::TurnResult,
-    /// Why, for a dead letter.
+    /// Why, in a word or a few, when it was not answered.
     pub reason: Option<&'static str>,
     /// Which way its answer goes: `live`, `reply` or `push`.
     pub route: &'static str,

@@ -87,6 +87,12 @@ pub fn decide(cut: &Cut, rules: &Rules) -> Decision {
     Decision::Again(next)
 }
 
+/// Of the crashes that condemned a turn, those that its session or task had itself. The others are deaths of the process
+/// that were counted against it, as it ran alone: from the one on that made it a suspect.
+pub fn own_crashes(counts: &Started) -> u32 {
+    counts.crashes.saturating_sub(counts.deaths.saturating_sub(SUSPECT_DEATHS))
+}
+
 /// Reads a turn's progress from its messages.
 pub fn progress(written: &Written) -> Progress {
     let mut progress = Progress::default();
@@ -147,6 +153,15 @@ mod tests {
             }
         }
         None
+    }
+
+    #[test]
+    fn crashes_and_deaths_are_told_apart() {
+        for (crashes, deaths, own) in [(3, 0, 3), (3, 5, 0), (3, 3, 2), (3, 2, 3), (0, 20, 0), (1, 1, 1)] {
+            let turn = TurnId(Uuid::nil());
+            let counts = Started { turn, attempt: Attempt::FIRST, crashes, deaths, alone: true };
+            assert_eq!(own_crashes(&counts), own, "{crashes} {deaths}");
+        }
     }
 
     #[test]

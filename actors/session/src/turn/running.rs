@@ -84,7 +84,7 @@ pub(super) enum Why {
 #[derive(Debug)]
 pub(super) struct Ending {
     pub result: TurnResult,
-    /// Why, for a dead letter.
+    /// Why, when it is no answer.
     pub reason: Option<&'static str>,
     pub text: String,
     pub stop: StopReason,
@@ -168,12 +168,12 @@ impl Running {
         self.end(batch, TurnEnd::Done, ending)
     }
 
-    /// The end with a failure that the user is told.
-    pub fn failure(&mut self, text: String, rules: &Rules) -> Batch {
+    /// The end with a failure that the user is told; `why` is its word in the log.
+    pub fn failure(&mut self, why: &'static str, text: String, rules: &Rules) -> Batch {
         let message = notice(StopReason::Error, std::mem::take(&mut self.partial), Some(text.clone()), rules);
         let mut batch = self.closing_batch();
         let (stop, model) = (message.stop, Arc::clone(&message.model));
-        let ending = Ending { result: TurnResult::Failed, reason: None, text, stop, model };
+        let ending = Ending { result: TurnResult::Failed, reason: Some(why), text, stop, model };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Failed)));
         self.end(batch, TurnEnd::Done, ending)
     }
@@ -195,7 +195,8 @@ impl Running {
         let mut batch = self.closing_batch();
         let (stop, model) = (message.stop, Arc::clone(&message.model));
         let text = CANCELLED_NOTICE.to_owned();
-        let ending = Ending { result: TurnResult::Cancelled, reason: None, text, stop, model };
+        let reason = Some("it was stopped, or whoever asked went away");
+        let ending = Ending { result: TurnResult::Cancelled, reason, text, stop, model };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Cancelled)));
         self.end(batch, TurnEnd::Cancelled { why: "stopped".into() }, ending)
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use protocol::supervision::Event;
 
-use super::{LogOptions, timestamp};
+use super::{COMMAND_BOOT, LogOf, LogOptions, timestamp};
 use crate::ports::{Clock, Disk, DiskFile, Open, is_space};
 
-/// How much of a file's end is looked at for its last line; longer than any line.
+/// How much of a file's end is looked at first for its last line; longer than any line.
 const TAIL_BYTES: u64 = 64 * 1024;
 /// How often files are looked at for their age.
 const AGE_EVERY: Duration = Duration::from_secs(60 * 60);
@@ -36,10 +36,14 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Opens it, or leaves that to the first write if the disk cannot be written now.
+    /// Opens it; leaves that to the first write for a command, or if the disk cannot be written now.
     pub fn open(options: LogOptions, disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let aged = clock.mono();
         let mut this = Self { options, disk, clock, file: None, length: 0, torn: false, aged };
+        match this.options.writer {
+            LogOf::Process => {}
+            LogOf::Command => return Ok(this),
+        }
         match this.begin() {
             Err(error) if is_space(&error) => {
                 tracing::error!(target: "supervision", %error, "supervision log cannot be written yet");
@@ -59,9 +63,11 @@ impl LogFile {
         Ok(())
     }
 
-    /// The last event that is in the log.
-    pub fn last_event(&self) -> Option<Event> {
-        (0..self.options.files).find_map(|n| last_event(&*self.disk, &self.options.file(n)).ok().flatten())
+    /// The last event in the log that no command wrote.
+    pub fn last_of_process(&self) -> Option<Event> {
+        let of_process = |event: &Event| !event.id.starts_with(COMMAND_BOOT);
+        let last = |n| last_event(&*self.disk, &self.options.file(n), of_process);
+        (0..self.options.files).find_map(|n| last(n).ok().flatten())
     }
 
     pub fn append(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
@@ -153,7 +159,7 @@ impl LogFile {
         }
         for path in (1..n).rev().map(|n| self.options.file(n)) {
             // A file of which no line can be read is left for a person to look at.
-            if last_event(&*self.disk, &path)?.is_none_or(|event| event.ts >= oldest_kept) {
+            if last_event(&*self.disk, &path, |_| true)?.is_none_or(|event| event.ts >= oldest_kept) {
                 break;
             }
             self.disk.remove(&path)?;
@@ -190,17 +196,24 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The last whole event of a file; `None` when it has none, or is not there.
-fn last_event(disk: &dyn Disk, path: &Path) -> io::Result<Option<Event>> {
+/// The last event of a file that is wanted; `None` when it has none, or is not there.
+fn last_event(disk: &dyn Disk, path: &Path, wanted: impl Fn(&Event) -> bool) -> io::Result<Option<Event>> {
     let file = match disk.open(path, Open::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let length = file.length()?;
-    let from = length.saturating_sub(TAIL_BYTES);
-    let mut tail = vec![0; usize::try_from(length - from).map_err(io::Error::other)?];
-    let got = file.read_at(&mut tail, from)?;
-    tail.truncate(got);
-    Ok(tail.rsplit(|byte| *byte == b'\n').find_map(|line| serde_json::from_slice(line).ok()))
+    let near = length.saturating_sub(TAIL_BYTES);
+    // All of it only where the end has none.
+    for from in [near, 0].into_iter().take(if near > 0 { 2 } else { 1 }) {
+        let mut tail = vec![0; usize::try_from(length - from).map_err(io::Error::other)?];
+        let got = file.read_at(&mut tail, from)?;
+        tail.truncate(got);
+        let mut events = tail.rsplit(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+        if let Some(event) = events.find(&wanted) {
+            return Ok(Some(event));
+        }
+    }
+    Ok(None)
 }

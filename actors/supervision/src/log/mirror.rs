@@ -33,6 +33,7 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::LetterShed
         | EventName::Escalated
         | EventName::JournalReadOnly
+        | EventName::JournalRepaired
         | EventName::ProviderOpened
         | EventName::ArbiterBlocked
         | EventName::MemoryHigh
@@ -40,6 +41,8 @@ fn severity(name: EventName) -> tracing::Level {
         EventName::Restarted
         | EventName::TurnRecovered
         | EventName::TurnStuck
+        | EventName::TurnFailed
+        | EventName::DeliveryFailed
         | EventName::DeliveryRepeated
         | EventName::ViewRepaired
         | EventName::ConfigRejected => tracing::Level::WARN,
@@ -49,6 +52,9 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::Activated
         | EventName::Passivated
         | EventName::Refused
+        | EventName::TurnCancelled
+        | EventName::LetterRetried
+        | EventName::LetterDropped
         | EventName::Recovered
         | EventName::JournalWritable
         | EventName::ProcessStarted

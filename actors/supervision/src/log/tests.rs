@@ -3,7 +3,7 @@ use std::sync::Condvar;
 
 use domain::ids::SessionKey;
 
-use super::writer::Batch;
+use super::writer::Lines;
 use super::*;
 use crate::log_read::{Events, Filter};
 use crate::memory::{PowerCutDisk, TestClock, memory_ports};
@@ -208,25 +208,69 @@ fn lost_counts(events: &[Event]) -> Vec<&str> {
     events.iter().filter(|event| event.event == EventName::EventsLost).map(|event| &*event.lost).collect()
 }
 
+fn ids(events: &[Event]) -> Vec<&str> {
+    events.iter().map(|event| &*event.id).collect()
+}
+
 #[test]
-fn what_a_full_disk_refuses_is_counted_when_there_is_space_again() {
-    let disk = PowerCutDisk::new();
-    let log = LogWriter::start(options(1 << 20, 2), &memory_ports(disk.clone(), TestClock::new(), 1)).unwrap();
+fn what_a_full_disk_refuses_is_written_with_its_time_when_there_is_space_again() {
+    let (disk, clock) = (PowerCutDisk::new(), TestClock::new());
+    let log = LogWriter::start(options(1 << 20, 2), &memory_ports(disk.clone(), clock.clone(), 1)).unwrap();
     let record = |n| {
-        log.record(event(n));
+        clock.advance(std::time::Duration::from_secs(1));
+        let id = log.record(event(n));
         log.flush();
+        id
     };
-    record(0);
+    let mut told = vec![record(0)];
     disk.set_full(true);
-    (1..4).for_each(record);
+    told.extend((1..4).map(record));
+    assert_eq!(log.backlog(), (3, 0));
     disk.set_full(false);
-    (4..6).for_each(record);
+    told.extend((4..6).map(record));
+    assert_eq!(log.backlog(), (0, 0));
     let mut found = Events::open(disk.clone(), Path::new("/logs")).unwrap();
     let events: Vec<Event> = found.by_ref().map(Result::unwrap).collect();
     assert_eq!(found.unreadable(), 0);
-    assert_eq!(lost_counts(&events), ["3 events"]);
-    let keys: Vec<_> = events.iter().filter_map(|event| event.session.as_ref()).map(SessionKey::as_str).collect();
-    assert_eq!(keys, ["api:0", "api:4", "api:5"]);
+    assert_eq!(ids(&events), told);
+    let times: Vec<&str> = events.iter().map(|event| event.ts.get(17..19).unwrap()).collect();
+    assert_eq!(times, ["01", "02", "03", "04", "05", "06"]);
+}
+
+#[test]
+fn what_waits_for_space_is_written_without_a_further_event() {
+    let disk = PowerCutDisk::new();
+    let log = LogWriter::start(options(1 << 20, 2), &memory_ports(disk.clone(), TestClock::new(), 1)).unwrap();
+    disk.set_full(true);
+    let id = log.record(event(0));
+    log.flush();
+    disk.set_full(false);
+    // Flushing tries it as the thread does by itself every second.
+    log.flush();
+    assert_eq!(ids(&read(&disk, &Filter::default())), [id]);
+}
+
+#[test]
+fn of_too_much_that_waits_for_space_what_concerns_all_is_kept_and_the_rest_counted() {
+    let disk = PowerCutDisk::new();
+    let log = LogWriter::start(options(1 << 30, 2), &memory_ports(disk.clone(), TestClock::new(), 1)).unwrap();
+    disk.set_full(true);
+    let journal = |name| log.record(Event::new(name, ActorPath("/journal".into()), Kind::Journal));
+    let read_only = journal(EventName::JournalReadOnly);
+    for n in 0..1_500 {
+        log.record(event(n));
+    }
+    log.flush();
+    assert_eq!(log.backlog(), (HELD_EVENTS_MAX as u64, 477));
+    let writable = journal(EventName::JournalWritable);
+    disk.set_full(false);
+    log.flush();
+    log.record(event(1_500));
+    log.flush();
+    let events = read(&disk, &Filter::default());
+    assert_eq!((&events[0].id, &events[1_024].id), (&read_only, &writable));
+    assert_eq!(events[1].session.as_ref().unwrap().as_str(), "api:477", "the oldest were given up");
+    assert_eq!(lost_counts(&events), ["477 events"]);
 }
 
 #[test]
@@ -248,9 +292,9 @@ fn a_log_that_cannot_be_written_at_the_start_begins_when_it_can() {
     disk.set_read_only(false);
     (4..6).for_each(record);
     let events = read(&disk, &Filter::default());
-    assert_eq!(lost_counts(&events), ["3 events"]);
+    assert!(lost_counts(&events).is_empty());
     let keys: Vec<_> = events.iter().filter_map(|event| event.session.as_ref()).map(SessionKey::as_str).collect();
-    assert_eq!(keys, ["api:0", "api:4", "api:5"]);
+    assert_eq!(keys, ["api:0", "api:1", "api:2", "api:3", "api:4", "api:5"]);
 }
 
 #[test]
@@ -265,11 +309,34 @@ fn a_rotation_without_space_keeps_the_older_files() {
     let before = read(&disk, &Filter::default()).len();
     disk.set_full(true);
     (15..30).for_each(record);
+    assert_eq!(read(&disk, &Filter::default()).len(), before);
     disk.set_full(false);
     record(30);
     let events = read(&disk, &Filter::default());
-    assert_eq!(lost_counts(&events), ["15 events"]);
-    assert!(events.len() > before / 2, "{} of {before}", events.len());
+    assert!(lost_counts(&events).is_empty());
+    assert!(events.len() > 16 + before / 2, "{} of {before}", events.len());
+}
+
+#[test]
+fn a_command_begins_the_file_with_its_first_event_and_passes_for_no_process() {
+    let disk = PowerCutDisk::new();
+    let ports = memory_ports(disk.clone(), TestClock::new(), 1);
+    let command = || {
+        let options = LogOptions { writer: LogOf::Command, ..options(1 << 20, 2) };
+        LogWriter::start(options, &ports).unwrap()
+    };
+    command().close();
+    assert!(disk.list(Path::new("/logs")).is_err(), "nothing was written");
+    let process = LogWriter::start(options(1 << 20, 2), &ports).unwrap();
+    let last = process.record(Event::new(EventName::ProcessStopped, ActorPath("/".into()), Kind::Process));
+    process.close();
+    let log = command();
+    // More than is looked at first.
+    let told: Vec<String> = (0..600).map(|n| log.record(event(n))).collect();
+    log.close();
+    assert!(told.iter().all(|id| id.starts_with(COMMAND_BOOT)));
+    let next = LogWriter::start(options(1 << 20, 2), &ports).unwrap();
+    assert_eq!(next.before().unwrap().id, last);
 }
 
 /// A file that takes only so many more bytes, as on a disk that becomes full.
@@ -302,13 +369,15 @@ impl DiskFile for Short {
 fn of_a_write_that_breaks_off_the_whole_lines_stay() {
     let disk = PowerCutDisk::new();
     disk.create_dir_all(Path::new("/logs")).unwrap();
-    let mut batch = Batch::default();
-    for n in 0..3 {
-        batch.push(&event(n), 1);
-    }
-    let (second, end) = (batch.lines[1].0, batch.bytes.len());
-    for (room, kept, missing) in
-        [(0, 0, 3), (1, 0, 3), (second - 1, batch.lines[0].0, 2), (second, second, 1), (end - 1, second, 1)]
+    let lines = || {
+        let mut lines = Lines::default();
+        (0..3).for_each(|n| lines.push(&event(n), 1));
+        lines
+    };
+    let bytes = lines().bytes();
+    let ends: Vec<usize> = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+    let (first, second, end) = (ends[0], ends[1], ends[2]);
+    for (room, kept, taken) in [(0, 0, 0), (1, 0, 0), (second - 1, first, 1), (second, second, 2), (end - 1, second, 2)]
     {
         let path = Path::new("/logs/supervision.jsonl");
         let inner = disk.open(path, Open::Create).unwrap();
@@ -323,12 +392,13 @@ fn of_a_write_that_breaks_off_the_whole_lines_stay() {
             length: 0,
             torn: false,
         };
-        let Err(failed) = file.append(&batch.bytes) else { panic!("there was room for {room} only") };
-        assert_eq!((failed.kept, batch.missing_after(failed.kept)), (kept, missing), "room for {room}");
+        let Err(failed) = file.append(&bytes) else { panic!("there was room for {room} only") };
+        let mut left = lines();
+        assert_eq!((failed.kept, left.take_through(failed.kept)), (kept, taken), "room for {room}");
         *space.lock().unwrap() = end;
-        file.append(&batch.bytes).unwrap_or_else(|failed| panic!("{}", failed.error));
+        file.append(&left.bytes()).unwrap_or_else(|failed| panic!("{}", failed.error));
         let mut found = Events::open(disk.clone(), Path::new("/logs")).unwrap();
-        assert_eq!(found.by_ref().map(Result::unwrap).count() as u64, 6 - missing, "room for {room}");
+        assert_eq!(found.by_ref().map(Result::unwrap).count(), 3, "room for {room}");
         assert_eq!(found.unreadable(), 0, "room for {room}");
     }
 }

@@ -16,10 +16,27 @@ use domain::ids::{SessionKey, TurnId};
 use protocol::supervision::{Event, EventName, Kind, LOST_NOTHING};
 use serde::{Deserialize, Serialize};
 
-pub use standing::{Facts, Letter, Standing, TurnState};
+pub use standing::{Facts, Letter, Standing, Tried, TurnState, Undelivered};
 
-/// Sentences of one story; of more the first and the last ones are told.
-const SENTENCES_MAX: usize = 2_000;
+/// Sentences of a story when nothing is said about it: the last ones.
+pub const SENTENCES_DEFAULT: usize = 100;
+
+/// Which part of a story is told. What was lost is summed up over all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// Not before this time, in the log's form.
+    pub since: Option<String>,
+    /// Before this time.
+    pub until: Option<String>,
+    /// At most so many sentences, the last ones.
+    pub tail: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { since: None, until: None, tail: SENTENCES_DEFAULT }
+    }
+}
 
 /// Whose story.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,9 +89,12 @@ pub struct Story {
     pub known: bool,
     /// What happened, in order.
     pub sentences: Vec<Sentence>,
-    /// Sentences that were left out in the middle.
+    /// Earlier events that are left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
+    /// Later events that are left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out_after: u64,
     /// How it stands now.
     pub now: String,
     /// What was lost.
@@ -91,7 +111,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// Tells the story of `subject`. `events` are in the order of the log; others than the subject's may be among them.
-pub fn tell(subject: &Subject, events: &[Event], facts: &Facts) -> Story {
+pub fn tell(subject: &Subject, events: &[Event], facts: &Facts, window: &Window) -> Story {
     let chosen = choose(subject, events, facts);
     let known = facts.is_known() || chosen.iter().any(|event| is_about(event, subject));
     if !known {
@@ -104,19 +124,20 @@ pub fn tell(subject: &Subject, events: &[Event], facts: &Facts) -> Story {
         cause: event.cause.clone(),
         text: sentence::of(event, event.cause.as_deref().and_then(|cause| by_id.get(cause).copied()), subject),
     };
-    let mut sentences: Vec<Sentence> = chosen.iter().map(told).collect();
-    let left_out = sentences.len().saturating_sub(SENTENCES_MAX);
-    if left_out > 0 {
-        let first = SENTENCES_MAX / 2;
-        sentences.drain(first..first + left_out);
-    }
+    let until = |event: &&Event| window.until.as_deref().is_none_or(|until| event.ts.as_str() < until);
+    let since = |event: &&Event| window.since.as_deref().is_none_or(|since| event.ts.as_str() >= since);
+    let before_end: Vec<&Event> = chosen.iter().copied().filter(until).collect();
+    let inside: Vec<&Event> = before_end.iter().copied().filter(since).collect();
+    let first = inside.len().saturating_sub(window.tail);
+    let sentences: Vec<Sentence> = inside.iter().skip(first).map(told).collect();
     Story {
         subject: subject.to_string(),
         known: true,
+        left_out: (before_end.len() - sentences.len()) as u64,
+        left_out_after: (chosen.len() - before_end.len()) as u64,
+        lost: lost(&chosen, facts, sentences.len()),
         sentences,
-        left_out: left_out as u64,
-        now: facts.now(subject),
-        lost: lost(&chosen, facts),
+        now: facts.now(subject, events),
         runs_again: facts.runs_again(subject),
         nearest: Vec::new(),
     }
@@ -132,6 +153,7 @@ fn unknown(subject: &Subject, facts: &Facts) -> Story {
         known: false,
         sentences: Vec::new(),
         left_out: 0,
+        left_out_after: 0,
         now: format!("unknown: {what}"),
         lost: "nothing that is known: it was never accepted here, or its records are no longer kept".to_owned(),
         runs_again: "nothing".to_owned(),
@@ -172,9 +194,11 @@ fn choose<'a>(subject: &Subject, events: &'a [Event], facts: &Facts) -> Vec<&'a 
         }
     }
     let (from, to) = span(subject, events, &chosen, facts);
+    // A repair changes what is known of a session also when nothing happens to it any more.
+    let ever = |event: &Event| event.event == EventName::JournalRepaired && matches!(subject, Subject::Session(_));
     for event in events {
         let meanwhile = from.is_some_and(|from| event.ts.as_str() >= from)
-            && (facts.is_open() || to.is_some_and(|to| event.ts.as_str() <= to));
+            && (facts.is_open() || ever(event) || to.is_some_and(|to| event.ts.as_str() <= to));
         if meanwhile && (concerns_all(event) || (session(event) && !other_turn(event))) {
             chosen.insert(&event.id);
         }
@@ -212,11 +236,12 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::GatewayStopped
         | EventName::JournalReadOnly
         | EventName::JournalWritable
+        | EventName::JournalRepaired
         | EventName::ProviderOpened
         | EventName::ProviderClosed
         | EventName::MemoryHigh
         | EventName::MemoryCalm
-        | EventName::EventsLost => true,
+        | EventName::EventsLost => event.session.is_none(),
         EventName::Started
         | EventName::Exited
         | EventName::Restarted
@@ -233,8 +258,13 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::Refused
         | EventName::TurnRecovered
         | EventName::TurnStuck
+        | EventName::TurnFailed
+        | EventName::TurnCancelled
         | EventName::DeliveryRepeated
+        | EventName::DeliveryFailed
         | EventName::Undeliverable
+        | EventName::LetterRetried
+        | EventName::LetterDropped
         | EventName::LetterShed
         | EventName::Recovered
         | EventName::ViewRepaired
@@ -242,8 +272,8 @@ fn concerns_all(event: &Event) -> bool {
     }
 }
 
-/// Sums up what the events say, and what the present shows.
-fn lost(events: &[&Event], facts: &Facts) -> String {
+/// Sums up what the events say, of which `told` are told, and what the present shows.
+fn lost(events: &[&Event], facts: &Facts, told: usize) -> String {
     let parts: Vec<String> = events
         .iter()
         .filter(|event| event.event != EventName::EventsLost && event.lost != LOST_NOTHING)
@@ -253,6 +283,7 @@ fn lost(events: &[&Event], facts: &Facts) -> String {
     let mut text = if parts.is_empty() {
         match events.len() {
             0 => "nothing: no event tells of a loss".to_owned(),
+            count if count != told => format!("nothing: none of the {count} events, told or not, tells of a loss"),
             1 => "nothing: the one event above says so".to_owned(),
             count => format!("nothing: each of the {count} events above says so"),
         }

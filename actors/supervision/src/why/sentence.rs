@@ -3,6 +3,7 @@
 use protocol::supervision::{Event, EventName, Kind, LOST_NOTHING};
 
 use super::{Subject, is_session};
+use crate::log::COMMAND_BOOT;
 
 /// The sentence for `event`; `cause` is the event that led to it, if it is told too.
 pub(super) fn of(event: &Event, cause: Option<&Event>, subject: &Subject) -> String {
@@ -34,15 +35,7 @@ fn plain(event: &Event, subject: &Subject) -> String {
                 panicked(event, &who, subject)
             )
         }
-        EventName::Quarantined => {
-            let held = event.verdict.as_deref().unwrap_or("held back");
-            let why = match reason {
-                "load" => "it could not be loaded",
-                "crashes" => "it crashed too often",
-                other => other,
-            };
-            format!("The session was quarantined because {why}: {held}{}", waiting(event))
-        }
+        EventName::Quarantined => quarantined(event, reason),
         EventName::Released => format!("The quarantine ended: {reason}"),
         EventName::DeadLettered => dead_lettered(event, reason, subject),
         EventName::Escalated => format!("Too many sessions of its shard crashed: {reason}{}", so(event)),
@@ -66,16 +59,22 @@ fn plain(event: &Event, subject: &Subject) -> String {
                 Some(verdict) => format!("{who} made no progress: {reason}; {verdict}"),
             }
         }
+        EventName::TurnFailed => turn_failed(event, reason, subject),
+        EventName::TurnCancelled => format!("{} was cancelled: {reason}", turn(event, subject)),
+        EventName::DeliveryFailed => delivery_failed(event, reason, subject),
         EventName::DeliveryRepeated => {
             format!("{} was sent again though it may have been delivered before: {reason}", reply(event, subject))
         }
         EventName::Undeliverable => {
             format!("{} could not be delivered and is kept as a dead letter: {reason}", reply(event, subject))
         }
+        EventName::LetterRetried => format!("Its dead letter was opened again: {reason}"),
+        EventName::LetterDropped => format!("Its dead letter was dropped: {reason}"),
         EventName::LetterShed => format!("Its dead letter is not kept any more: {reason}"),
         EventName::Recovered => format!("What the process before had left was taken up: {reason}"),
         EventName::JournalReadOnly => format!("The journal could not write and took no more messages: {reason}"),
         EventName::JournalWritable => format!("The journal could write again: {reason}"),
+        EventName::JournalRepaired => format!("The journal was repaired after damage: {reason}"),
         EventName::ViewRepaired => format!("The transcript file was repaired: {reason}"),
         EventName::ProcessStarted => format!("A process started ({reason})"),
         EventName::ProcessStopped => "The process ended in order".to_owned(),
@@ -115,6 +114,7 @@ fn exited(event: &Event, who: &str, reason: &str) -> String {
     match reason {
         "normal" => format!("{who} ended"),
         "passivated" => format!("{who} ended, as it had left memory"),
+        "shutdown" if event.id.starts_with(COMMAND_BOOT) => format!("{who} ended with the command that had loaded it"),
         "shutdown" => format!("{who} ended with the process"),
         "intensity_exceeded" => format!("{who} ended after its last crash"),
         "killed" => format!("{who} ended because its runtime did"),
@@ -158,6 +158,48 @@ fn dead_lettered(event: &Event, reason: &str, subject: &Subject) -> String {
         other => other,
     };
     format!("{} was given up because {why}; its user was told, and it is kept as a dead letter", turn(event, subject))
+}
+
+fn quarantined(event: &Event, reason: &str) -> String {
+    let held = event.verdict.as_deref().unwrap_or("held back");
+    let why = match reason {
+        "load" => "it could not be loaded",
+        "crashes" => "it crashed too often",
+        other => other,
+    };
+    format!("The session was quarantined because {why}: {held}{}", waiting(event))
+}
+
+fn turn_failed(event: &Event, reason: &str, subject: &Subject) -> String {
+    let (turn, attempt, why) = (turn(event, subject), attempt(event), failure(reason));
+    format!("{turn}{attempt} failed, and its user was told: {why}")
+}
+
+/// Why a turn failed, from the word in the log.
+fn failure(reason: &str) -> &str {
+    match reason {
+        "transient" => "the model could not be reached, or broke off",
+        "rate_limited" => "the model's provider had too many requests",
+        "overloaded" => "the model's provider was overloaded",
+        "unauthorized" => "the model's provider did not take the key",
+        "billing" => "the account at the model's provider had no credit",
+        "context_too_long" => "the conversation was too long for the model",
+        "refused" => "the model's provider refused the request",
+        "stuck" => "it made no progress",
+        "too_large" => "its answer was too large to be kept",
+        "malformed" => "its message could not be understood",
+        "transcript" => "the conversation so far could not be read",
+        "stopping" => "the gateway was stopping",
+        other => other,
+    }
+}
+
+fn delivery_failed(event: &Event, reason: &str, subject: &Subject) -> String {
+    let mut text = format!("{} could not be delivered{}: {reason}", reply(event, subject), attempt(event));
+    if let Some(ms) = event.backoff_ms {
+        text.push_str(&format!("; it is tried again after {}", duration(ms)));
+    }
+    text
 }
 
 /// The turn of an event: by name only where the story is not its own.
@@ -207,6 +249,7 @@ fn after(cause: &Event) -> Option<String> {
         EventName::Escalated => "crashes of its shard",
         EventName::TurnStuck => "standstill",
         EventName::DeadLettered => "dead letter",
+        EventName::JournalRepaired => "repair of the journal",
         EventName::ConfigRejected
         | EventName::Started
         | EventName::Exited
@@ -214,8 +257,13 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::Passivated
         | EventName::Refused
         | EventName::TurnRecovered
+        | EventName::TurnFailed
+        | EventName::TurnCancelled
         | EventName::DeliveryRepeated
+        | EventName::DeliveryFailed
         | EventName::Undeliverable
+        | EventName::LetterRetried
+        | EventName::LetterDropped
         | EventName::LetterShed
         | EventName::Recovered
         | EventName::JournalWritable

@@ -1,9 +1,13 @@
 //! How a session or a turn stands now.
 
-use domain::ids::{Attempt, SessionKey, TurnId};
+use domain::ids::{Attempt, DeliveryId, SessionKey, TurnId};
+use protocol::supervision::{Event, EventName};
 
 use super::Subject;
 use super::sentence::{duration, moment};
+
+/// Replies that wait to be delivered and are told one by one.
+const UNDELIVERED_TOLD: usize = 5;
 
 /// How far a turn is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,6 +53,28 @@ pub struct Letter {
     pub delivery: bool,
 }
 
+/// A reply that its channel does not have yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undelivered {
+    /// The delivery.
+    pub id: DeliveryId,
+    /// Where to.
+    pub channel: String,
+    /// What the running gateway has tried; `None` when it has not failed with it, or none runs.
+    pub tried: Option<Tried>,
+}
+
+/// Attempts that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tried {
+    /// How many.
+    pub tries: u32,
+    /// Why the last one did.
+    pub error: String,
+    /// When it is tried again, ms since 1970; `None` without a gateway.
+    pub next_ms: Option<u64>,
+}
+
 /// What is known of the present.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -68,6 +94,8 @@ pub struct Facts {
     pub ended: Option<String>,
     /// Dead letters of the subject.
     pub letters: Vec<Letter>,
+    /// Replies of the subject that are not delivered yet, oldest first.
+    pub undelivered: Vec<Undelivered>,
     /// Session keys and turn ids that could have been meant.
     pub names: Vec<String>,
 }
@@ -101,8 +129,42 @@ impl Facts {
         }
     }
 
-    /// How it stands now, in words.
-    pub(super) fn now(&self, subject: &Subject) -> String {
+    /// How it stands now, in words; `events` tell of deliveries that a gateway before tried.
+    pub(super) fn now(&self, subject: &Subject, events: &[Event]) -> String {
+        format!("{}{}", self.stands(subject), self.undelivered_now(events))
+    }
+
+    fn undelivered_now(&self, events: &[Event]) -> String {
+        let count = self.undelivered.len();
+        let mut text = match count {
+            0 => return String::new(),
+            1 => "; 1 reply is not delivered yet".to_owned(),
+            _ => format!("; {count} replies are not delivered yet"),
+        };
+        for (at, one) in self.undelivered.iter().take(UNDELIVERED_TOLD).enumerate() {
+            let before = if at == 0 { ": " } else { "; " };
+            let part = if one.id.n > 1 { format!(" (part {})", one.id.n) } else { String::new() };
+            text.push_str(&format!("{before}that of turn {}{part} to {}", one.id.turn, one.channel));
+            match one.tried.clone().or_else(|| logged(events, one.id)) {
+                None => text.push_str(", not tried yet"),
+                Some(Tried { tries, error, next_ms }) => {
+                    let times = if tries == 1 { "once".to_owned() } else { format!("{tries} times") };
+                    text.push_str(&format!(", tried {times}, the last time: {error}"));
+                    match next_ms {
+                        Some(next_ms) => text.push_str(&format!(", next at {}", moment(next_ms))),
+                        None if self.serving => {}
+                        None => text.push_str(", next when a gateway starts"),
+                    }
+                }
+            }
+        }
+        if count > UNDELIVERED_TOLD {
+            text.push_str(&format!("; and {} more", count - UNDELIVERED_TOLD));
+        }
+        text
+    }
+
+    fn stands(&self, subject: &Subject) -> String {
         match subject {
             Subject::Session(_) => self.session_now(),
             Subject::Turn(_) => match self.turn {
@@ -151,6 +213,10 @@ impl Facts {
         };
         let (undelivered, retry) = (retry(true), retry(false));
         let mut text = self.turns_run_again(subject, &retry);
+        if !self.undelivered.is_empty() {
+            let when = if self.serving { "by themselves" } else { "when a gateway starts" };
+            text.push_str(&format!("; replies that are not delivered yet are tried again {when}"));
+        }
         if !undelivered.is_empty() {
             text.push_str(&format!("; what could not be delivered is sent again by {}", undelivered.join(", ")));
         }
@@ -200,4 +266,15 @@ impl Facts {
             None => "as soon as its session is loaded".to_owned(),
         }
     }
+}
+
+/// What the log tells of the attempts at a delivery.
+fn logged(events: &[Event], id: DeliveryId) -> Option<Tried> {
+    let of_it = |event: &&Event| event.event == EventName::DeliveryFailed && event.delivery == Some(id);
+    let last = events.iter().rev().find(of_it)?;
+    Some(Tried {
+        tries: last.attempt.map_or(1, |attempt| attempt.0),
+        error: last.reason.clone().unwrap_or_default(),
+        next_ms: None,
+    })
 }

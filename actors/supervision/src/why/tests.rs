@@ -1,4 +1,4 @@
-use domain::ids::{Attempt, MessageId};
+use domain::ids::{Attempt, DeliveryId, MessageId};
 use protocol::supervision::{ActorPath, Panic};
 use uuid::Uuid;
 
@@ -74,7 +74,7 @@ impl Book {
 
 /// The story as lines: clock and text, then the three ends.
 fn lines(subject: &Subject, book: &Book, facts: &Facts) -> Vec<String> {
-    let story = tell(subject, &book.0, facts);
+    let story = tell(subject, &book.0, facts, &Window::default());
     assert!(story.known);
     let clock = |sentence: &Sentence| sentence.ts.get(17..19).unwrap().to_owned();
     let mut lines: Vec<String> =
@@ -341,25 +341,137 @@ fn what_was_lost_is_summed_up_and_missing_events_are_told() {
 fn what_is_unknown_is_said_to_be_so_with_what_may_have_been_meant() {
     let names = ["api:7", "api:77", "websocket:ann", "01937a00-0000-7000-8000-000000000001"].map(str::to_owned);
     let nothing = Facts { serving: true, names: names.to_vec(), ..Facts::default() };
-    let story = tell(&Subject::parse("api:8").unwrap(), &[], &nothing);
+    let story = tell(&Subject::parse("api:8").unwrap(), &[], &nothing, &Window::default());
     assert!(!story.known);
     assert_eq!(story.nearest, ["api:7"]);
     assert_eq!(story.now, "unknown: no event, no transcript and no open turn has this session key");
-    assert_eq!(tell(&Subject::parse("01937a00").unwrap(), &[], &nothing).nearest, [names[3].clone()]);
+    assert_eq!(
+        tell(&Subject::parse("01937a00").unwrap(), &[], &nothing, &Window::default()).nearest,
+        [names[3].clone()]
+    );
     let turn = Subject::parse("01937a00-0000-7000-8000-000000000002").unwrap();
     assert_eq!(turn, Subject::Turn(OTHER));
-    let story = tell(&turn, &[], &Facts { accepted: Some(String::new()), ..nothing });
+    let story = tell(&turn, &[], &Facts { accepted: Some(String::new()), ..nothing }, &Window::default());
     assert_eq!((story.known, story.nearest), (false, vec![names[3].clone()]));
 }
 
 #[test]
-fn a_very_long_story_keeps_its_beginning_and_its_end() {
+fn of_a_long_story_the_end_is_told_and_how_much_is_left_out() {
     let mut book = Book::default();
-    for _ in 0..SENTENCES_MAX + 50 {
-        book.session(EventName::Activated, None, |_| ());
+    for n in 0..50 {
+        book.session(EventName::Activated, None, |event| {
+            event.lost = if n == 3 { "one line".to_owned() } else { LOST_NOTHING.to_owned() }
+        });
     }
-    let story = tell(&Subject::Session(key()), &book.0, &of_session(idle()));
-    assert_eq!((story.sentences.len(), story.left_out), (SENTENCES_MAX, 50));
-    assert_eq!(story.sentences[0].id, "b-1");
-    assert_eq!(story.sentences.last().unwrap().id, format!("b-{}", SENTENCES_MAX + 50));
+    let told = |since: Option<&str>, until: Option<&str>, tail: usize| {
+        let [since, until] = [since, until].map(|at| at.map(|at| format!("2026-11-29T20:00:{at}.000000Z")));
+        let story = tell(&Subject::Session(key()), &book.0, &of_session(idle()), &Window { since, until, tail });
+        assert!(story.lost.starts_with("one line (20:00:04.000Z)"), "{}", story.lost);
+        let ids = story.sentences.iter().map(|sentence| sentence.id.clone());
+        let ids: Vec<String> = ids.collect();
+        let ends = ids.first().zip(ids.last()).map(|(first, last)| format!("{first} {last}"));
+        (ends.unwrap_or_default(), story.left_out, story.left_out_after)
+    };
+    for (since, until, tail, expect) in [
+        (None, None, SENTENCES_DEFAULT, ("b-1 b-50", 0, 0)),
+        (None, None, 5, ("b-46 b-50", 45, 0)),
+        (Some("11"), Some("21"), 100, ("b-11 b-20", 10, 30)),
+        (Some("11"), Some("21"), 3, ("b-18 b-20", 17, 30)),
+        (None, Some("02"), 1, ("b-1 b-1", 0, 49)),
+        (None, None, 0, ("", 50, 0)),
+    ] {
+        let (ends, left_out, after) = told(since, until, tail);
+        assert_eq!((&*ends, left_out, after), expect, "{since:?} {until:?} {tail}");
+    }
+}
+
+#[test]
+fn turns_that_failed_or_were_cancelled_are_told_with_why() {
+    let mut book = Book::default();
+    let ended = |name, turn: TurnId, reason: &'static str| {
+        move |event: &mut Event| {
+            (event.event, event.turn, event.attempt) = (name, Some(turn), Some(Attempt::FIRST));
+            event.reason = Some(reason.to_owned());
+        }
+    };
+    book.session(EventName::TurnFailed, None, ended(EventName::TurnFailed, TURN, "rate_limited"));
+    book.session(EventName::TurnCancelled, None, ended(EventName::TurnCancelled, OTHER, "it was stopped"));
+    let told = lines(&Subject::Session(key()), &book, &of_session(idle()));
+    assert_eq!(
+        told[0],
+        format!(
+            "01 Turn {TURN} (attempt 1) failed, and its user was told: the model's provider had too many requests."
+        )
+    );
+    assert_eq!(told[1], format!("02 Turn {OTHER} was cancelled: it was stopped."));
+    let told = lines(&Subject::Turn(TURN), &book, &facts(TurnState::Failed, idle()));
+    assert_eq!(
+        told[0],
+        "01 The turn (attempt 1) failed, and its user was told: the model's provider had too many requests."
+    );
+    assert_eq!(told[1], "now: it ended with a failure, and its user was told");
+}
+
+#[test]
+fn a_repair_of_the_journal_is_told_to_all_and_its_losses_to_their_sessions() {
+    let mut book = Book::default();
+    book.session(EventName::Activated, None, |_| ());
+    let cause = book.add(EventName::JournalRepaired, Kind::Journal, |event| {
+        event.reason = Some("1 damaged place".to_owned());
+    });
+    let other = lines(&Subject::Session(key()), &book, &of_session(idle()));
+    assert_eq!(other[1], "02 The journal was repaired after damage: 1 damaged place.", "also after its last event");
+    for (session, lost) in [("api:7", "message 3"), ("api:8", "message 9")] {
+        book.add(EventName::JournalRepaired, Kind::Journal, |event| {
+            event.reason = Some("the damage held records of this session".to_owned());
+            event.session = SessionKey::new(session).ok();
+            (event.cause, event.lost) = (Some(cause.clone()), lost.to_owned());
+        });
+    }
+    let told = lines(&Subject::Session(key()), &book, &of_session(idle()));
+    assert_eq!(told[1], "02 The journal was repaired after damage: 1 damaged place.");
+    let own = "03 The journal was repaired after damage: the damage held records of this session, after the repair of the \
+               journal of 20:00:02.000Z; lost: message 3.";
+    assert_eq!(told[2], own);
+    assert_eq!(told[4], "lost: message 3 (20:00:03.000Z); nothing else");
+}
+
+#[test]
+fn replies_that_wait_for_delivery_are_told_with_their_attempts() {
+    let mut book = Book::default();
+    let id = |n| DeliveryId { turn: TURN, n };
+    book.add(EventName::DeliveryFailed, Kind::Outbox, |event| {
+        (event.session, event.turn, event.delivery) = (Some(key()), Some(TURN), Some(id(1)));
+        (event.attempt, event.backoff_ms) = (Some(Attempt(4)), Some(8_000));
+        event.reason = Some("status 503".to_owned());
+    });
+    let one = |n, tried| Undelivered { id: id(n), channel: "webhook".to_owned(), tried };
+    let now = |serving, undelivered| {
+        let facts = Facts { serving, undelivered, ..of_session(idle()) };
+        let told = lines(&Subject::Session(key()), &book, &facts);
+        (told[1].clone(), told[3].clone())
+    };
+    let (stands, again) = now(false, vec![one(1, None), one(2, None)]);
+    assert_eq!(
+        stands,
+        format!(
+            "now: the session is idle, no turn is open; 2 replies are not delivered yet: that of turn {TURN} to webhook, \
+             tried 4 times, the last time: status 503, next when a gateway starts; that of turn {TURN} (part 2) to \
+             webhook, not tried yet"
+        )
+    );
+    assert!(again.ends_with("; replies that are not delivered yet are tried again when a gateway starts"), "{again}");
+    let tried = Tried { tries: 1, error: "no answer".to_owned(), next_ms: Some(1_000) };
+    let (stands, again) = now(true, vec![one(1, Some(tried))]);
+    assert!(stands.ends_with("tried once, the last time: no answer, next at 1970-01-01T00:00:01Z"), "{stands}");
+    assert!(again.ends_with("tried again by themselves"), "{again}");
+    let (stands, _) = now(true, (1..=7).map(|n| one(n, None)).collect());
+    assert!(stands.ends_with("; and 2 more"), "{stands}");
+    let told = lines(&Subject::Session(key()), &book, &of_session(idle()));
+    assert_eq!(
+        told[0],
+        format!(
+            "01 The reply of turn {TURN} could not be delivered (attempt 4): status 503; it is tried again after 8.0 s."
+        )
+    );
 }

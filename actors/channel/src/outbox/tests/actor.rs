@@ -99,6 +99,9 @@ impl Journal for Double {
     fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
         unreachable!("a deliverer asks for no turns")
     }
+    fn open_of(&self, _: SessionKey) -> oneshot::Receiver<OpenWork> {
+        unreachable!("a deliverer asks for no turns")
+    }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         unreachable!("a deliverer reads no letters")
     }
@@ -247,6 +250,36 @@ fn attempts_that_panic_or_hang_fail_alone_and_are_repeated() {
         }
         assert_eq!(scene.closed.recv().await, Some((id(1), true)));
         assert_eq!((scene.count(EventName::Restarted), scene.count(EventName::DeliveryRepeated)), (0, 1));
+    });
+}
+
+#[test]
+fn the_first_failure_and_each_doubling_are_told_and_the_last_one_is_shown() {
+    run_paused("failures", async {
+        let failed = || Act::End(Outcome::failed("the receiver answered 503"));
+        let (release, held) = oneshot::channel();
+        let plan = (0..9).map(|_| failed()).chain([Act::Wait(held)]).collect();
+        let mut scene = Scene::new(vec![fresh(1, "a")], 0, plan);
+        for _ in 0..10 {
+            scene.attempt().await;
+        }
+        let failing = scene.board.failing(id(1)).unwrap();
+        assert_eq!((failing.tries, &*failing.error), (9, "the receiver answered 503"));
+        release.send(()).unwrap();
+        assert_eq!(scene.closed.recv().await, Some((id(1), true)));
+        let events = scene.log.events();
+        let told = events.iter().filter(|event| event.event == EventName::DeliveryFailed);
+        let told: Vec<_> = told.map(|event| (event.attempt.unwrap().0, event.backoff_ms.unwrap())).collect();
+        let numbers: Vec<u32> = told.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [1, 2, 4, 8]);
+        // A quarter of a wait is left to chance.
+        assert!(told.iter().all(|(n, ms)| (750 << (n - 1)..=1000 << (n - 1)).contains(ms)), "{told:?}");
+        let first = events.iter().find(|event| event.event == EventName::DeliveryFailed).unwrap();
+        assert_eq!((first.delivery, first.turn), (Some(id(1)), Some(id(1).turn)));
+        assert_eq!(first.reason.as_deref(), Some("the receiver answered 503"));
+        scene.journal.commit(fresh(2, "a"));
+        scene.attempt().await;
+        assert_eq!(scene.board.failing(id(1)), None, "it is delivered");
     });
 }
 

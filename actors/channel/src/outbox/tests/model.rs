@@ -196,6 +196,9 @@ impl World {
                     self.attempts.push((attempt.row, attempt.repeat));
                     assert!(self.attempts.len() <= self.rules.parallel);
                 }
+                Effect::Failed(failed) => {
+                    assert!(self.open.contains(&failed.row) && failed.number > 0);
+                }
                 Effect::Sent(id) => {
                     assert!(self.taken.contains(&id));
                     self.close(id);

@@ -175,6 +175,9 @@ impl Journal for FakeJournal {
     fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
         unreachable!("sessions do not ask for others")
     }
+    fn open_of(&self, _: SessionKey) -> oneshot::Receiver<protocol::journal::OpenWork> {
+        unreachable!("sessions do not ask for others")
+    }
     fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         unreachable!("sessions do not ask for them")
     }

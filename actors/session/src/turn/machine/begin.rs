@@ -87,7 +87,7 @@ impl Machine {
         out.push(Effect::Began(turn.id(), turn.attempt));
         out.push(Effect::Emit(turn.show(TurnProgress::Started)));
         if !understood {
-            let batch = turn.failure(MALFORMED.to_owned(), &self.rules);
+            let batch = turn.failure("malformed", MALFORMED.to_owned(), &self.rules);
             self.save(batch, out);
         } else if turn.stop.is_some() {
             self.wind_up(out);
@@ -104,7 +104,7 @@ impl Machine {
             Decision::GiveUp(counts) => {
                 turn.attempt = counts.attempt.next();
                 out.push(Effect::Began(turn.id(), turn.attempt));
-                let text = dead_letter_notice(turn.id(), counts.crashes);
+                let text = dead_letter_notice(turn.id(), recover::own_crashes(&counts), counts.deaths);
                 let batch = turn.dead_letter("crashes", text, &self.rules);
                 self.save(batch, out);
                 return;

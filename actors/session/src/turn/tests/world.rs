@@ -229,7 +229,7 @@ impl World {
                     reads.iter().enumerate().map(|(at, read)| (format!("{}-{at}", self.serial), name(read))).collect();
                 self.give(Input::Completed(message(&calls)));
             }
-            Step::Fail if self.call.take().is_some() => self.give(Input::Failed("no".to_owned())),
+            Step::Fail if self.call.take().is_some() => self.give(Input::Failed("refused", "no".to_owned())),
             Step::ToolEnds(at) if !self.running.is_empty() => {
                 let id = self.running.remove(at % self.running.len());
                 self.give(Input::ToolFinished(result(&id)));
