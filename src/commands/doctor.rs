@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 use supervision::real::RealDisk;
 
-use super::words::size;
+use super::words::{latency, size};
 use super::{print, print_json, survey};
 use crate::app::lock::Lock;
 use crate::cli::{Output, Place};
@@ -224,13 +224,15 @@ fn sync_speed(name: &'static str, directory: &Path) -> Check {
     });
     match measured {
         Err(error) => check(name, Verdict::Bad, format!("{} cannot be written: {error}", directory.display())),
-        Ok(time) if time > Duration::from_millis(20) => {
-            check(name, Verdict::Warning, format!("a sync takes {time:.1?}; messages are acknowledged after one"))
-        }
+        Ok(time) if time > Duration::from_millis(20) => check(
+            name,
+            Verdict::Warning,
+            format!("a sync takes {}; messages are acknowledged after one", latency(time)),
+        ),
         Ok(time) if time < Duration::from_micros(5) => {
-            check(name, Verdict::Warning, format!("a sync takes {time:.1?}: this disk may not really sync"))
+            check(name, Verdict::Warning, format!("a sync takes {}: this disk may not really sync", latency(time)))
         }
-        Ok(time) => check(name, Verdict::Ok, format!("a sync takes {time:.1?}")),
+        Ok(time) => check(name, Verdict::Ok, format!("a sync takes {}", latency(time))),
     }
 }
 

@@ -39,6 +39,8 @@ fn failures_are_json_too() {
         assert_eq!(body["error"]["code"], word, "{arguments:?}: {body}");
         assert!(body["error"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{arguments:?}: {body}");
     }
+    let story = printed(&place, &["logs", "--why", "api:nope", "--json"], 1);
+    assert_eq!(story["known"], false, "the story says it: {story}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use domain::text::counted;
 use supervision::ports::{Disk, Open};
 
 use crate::batch;
@@ -194,7 +195,7 @@ fn walk(
 /// crash leaves a shorter one: what is missing may have been acknowledged.
 pub fn cut_short(header: SegmentHeader, length: u64) -> Option<String> {
     let missing = header.length.checked_sub(length).filter(|missing| *missing > 0)?;
-    Some(format!("the file was cut short: it ends {missing} bytes before its segment does"))
+    Some(format!("the file was cut short: it ends {} before its segment does", counted(missing, "byte")))
 }
 
 fn note_hole(path: &Path, header: SegmentHeader, offset: u64, expected: Option<u64>, number: u64, survey: &mut Survey) {

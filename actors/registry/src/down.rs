@@ -14,6 +14,7 @@
 use std::sync::PoisonError;
 
 use domain::ids::SessionKey;
+use domain::text::counted;
 use protocol::journal::Quarantine;
 use protocol::session::{Mail, State};
 use protocol::supervision::{ActorPath, Down, Event, EventName, ExitReason, Kind};
@@ -73,7 +74,7 @@ impl Registry {
         }
         let lasts = pause.begin(now);
         let mut event = Event::new(EventName::Escalated, ActorPath(shard_path(index).into()), Kind::Registry);
-        event.reason = Some(format!("{} sessions crashed, {} are allowed", exceeded.crashing, exceeded.allowed));
+        event.reason = Some(format!("{} crashed, {} allowed", counted(exceeded.crashing, "session"), exceeded.allowed));
         event.verdict = Some(format!("no session is started for {} s", lasts.as_secs()));
         event.backoff_ms = Some(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
         event.cause = crash.last_crash().map(|last| last.event);

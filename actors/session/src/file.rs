@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use domain::ids::EntryId;
+use domain::text::counted;
 use domain::transcript::{Head, leaf_line};
 use protocol::journal::Line;
 use supervision::ports::{Disk, DiskFile, Open};
@@ -201,7 +202,7 @@ fn settle(
     if repair.cut == Cut::Damaged {
         let rest = bytes.get(keep..).unwrap_or(&[]);
         move_aside(disk, path, rest, spare.now_ms)?;
-        lost.push(format!("{} bytes of the transcript that nobody can read were moved aside", rest.len()));
+        lost.push(format!("moved aside: {} of the transcript that nobody can read", counted(rest.len(), "byte")));
     }
     found.lost = (!lost.is_empty()).then(|| lost.join("; "));
     let mut added = if repair.unended { b"\n".to_vec() } else { Vec::new() };

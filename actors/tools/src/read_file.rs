@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
 use domain::request::ToolSpec;
-use domain::text::first_chars;
+use domain::text::{counted, first_chars};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -123,7 +123,7 @@ fn read(fence: &Fence, path: &str, window: Window) -> Result<String, ReadError> 
     }
     let Page { mut text, last, total, .. } = page;
     if last >= total {
-        text.push_str(&format!("\n(End of file, {total} lines)"));
+        text.push_str(&format!("\n(End of file, {})", counted(total, "line")));
     } else {
         text.push_str(&format!("\n(Lines {} to {last} of {total}; go on with offset={})", window.offset, last + 1));
     }

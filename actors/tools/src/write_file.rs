@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use domain::request::ToolSpec;
+use domain::text::counted;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -100,7 +101,7 @@ fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<String
         return Err(PathError::Io { shown: target.shown, source });
     }
     let verb = if old.is_some() { "Rewrote" } else { "Wrote" };
-    Ok(format!("{verb} `{}` ({} bytes)", target.shown, content.len()))
+    Ok(format!("{verb} `{}` ({})", target.shown, counted(content.len(), "byte")))
 }
 
 fn fill(file: &mut File, content: &[u8], mode: u32) -> std::io::Result<()> {

@@ -38,7 +38,10 @@ pub async fn run(loaded: Loaded, subject: &str, query: Query, output: Output) ->
     }
     match story.known {
         true => Ok(()),
-        false => Err(Exit::new(ExitCode::Failed, nothing_known(&story)).into()),
+        false => {
+            let exit = Exit::new(ExitCode::Failed, nothing_known(&story));
+            Err(if output.json { exit.printed() } else { exit }.into())
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::ids::{EntryId, TurnId};
+use domain::text::counted;
 use domain::transcript::{Transcript, read_lines};
 use protocol::journal::{JournalError, Loaded, ViewWritten};
 use protocol::session::{State, TurnRecord};
@@ -226,7 +227,7 @@ impl Session {
         event.cause = cause;
         event.reason = Some(match found.changed {
             Some((had, has)) => format!("somebody else changed the transcript: {had} bytes were written, it has {has}"),
-            None => format!("{} lines of somebody else", found.foreign_lines),
+            None => format!("{} of somebody else", counted(found.foreign_lines, "line")),
         });
         if let Some(lost) = found.lost {
             event.lost = lost;

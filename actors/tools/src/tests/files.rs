@@ -42,7 +42,7 @@ fn lines_are_numbered_and_the_footer_says_how_to_go_on() {
             (json!({"path": "a.txt"}), "1| one\n2| two\n3| \n4| four\n\n(End of file, 4 lines)"),
             (json!({"path": "a.txt", "offset": 2, "limit": 1}), "2| two\n\n(Lines 2 to 2 of 4; go on with offset=3)"),
             (json!({"path": "empty"}), "(`empty` is empty)"),
-            (json!({"path": "newline"}), "1| \n\n(End of file, 1 lines)"),
+            (json!({"path": "newline"}), "1| \n\n(End of file, 1 line)"),
         ];
         for (arguments, wanted) in cases {
             assert_eq!(bench.call("read_file", arguments).await, (ToolEnd::Ok, wanted.to_owned()));
@@ -130,7 +130,7 @@ fn nothing_private_or_outside_can_be_touched() {
             refused(&mut bench, "list_dir", json!({"path": path}), wanted).await;
         }
         refused(&mut bench, "write_file", json!({"path": "dangling", "content": "x"}), "leads nowhere").await;
-        assert_eq!(bench.call("read_file", json!({"path": "to-dir/a"})).await.1, "1| fine\n\n(End of file, 1 lines)");
+        assert_eq!(bench.call("read_file", json!({"path": "to-dir/a"})).await.1, "1| fine\n\n(End of file, 1 line)");
         assert_eq!(bench.home.read("journal/1"), "private");
         assert_eq!(bench.home.read("workspace-evil/a"), "private");
     });
