@@ -121,6 +121,7 @@ impl App {
         let doors = Doors::new(DoorsParts {
             journal: self.journal.clone(),
             sessions: self.registry.clone(),
+            transcripts: self.transcripts.clone(),
             hub: self.hub.clone(),
             ports: self.ports.clone(),
             metrics: self.metrics.clone(),

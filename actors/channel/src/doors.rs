@@ -12,6 +12,7 @@ use protocol::metrics::{ByBound, ByCache, ByDoor, ByDoorReason, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::trace::{Span, Step, Value, born_us};
+use protocol::transcripts::TranscriptReader;
 use protocol::turn::Route;
 use supervision::Kernel;
 use supervision::ports::Ports;
@@ -103,6 +104,8 @@ pub struct DoorsParts {
     pub journal: Arc<dyn Journal>,
     /// Reaches sessions.
     pub sessions: Arc<dyn Sessions>,
+    /// Transcripts of sessions that cannot be asked.
+    pub transcripts: Arc<dyn TranscriptReader>,
     /// Shows events.
     pub hub: Arc<Hub>,
     /// Time, ids, blocking pool.

@@ -8,6 +8,7 @@ use protocol::journal::{AcceptedState, BusyReason, DuplicateState, Enqueued, Spa
 use protocol::session::{Mail, TurnRecord};
 use protocol::turn::{Finished, TurnProgress};
 use std::sync::{Arc, Mutex, PoisonError};
+use supervision::ports::offload;
 use tokio::sync::oneshot;
 
 use crate::doors::Doors;
@@ -231,15 +232,30 @@ pub(crate) enum Past {
 pub(crate) async fn read_turn(doors: &Doors, key: &SessionKey, turn: TurnId) -> Past {
     let (reply, answer) = oneshot::channel();
     if doors.sessions.tell(key, Mail::ReadTurn { turn, reply }).is_err() {
-        return Past::Unreachable;
+        return read_held(doors, key, turn).await;
     }
     match tokio::time::timeout(READ_TURN_MAX, answer).await {
-        Ok(Ok(Some(TurnRecord::Open))) => Past::Open,
-        Ok(Ok(Some(TurnRecord::Ended { result, text, stop, usage, model }))) => {
+        Ok(Ok(record)) => past(record),
+        Ok(Err(_)) | Err(_) => Past::Unreachable,
+    }
+}
+
+/// Of a session that is held back only the file is read: it has every turn that ended, but maybe not the very last one.
+async fn read_held(doors: &Doors, key: &SessionKey, turn: TurnId) -> Past {
+    let (transcripts, key) = (Arc::clone(&doors.transcripts), key.clone());
+    match offload(&*doors.ports.offload, move || transcripts.turn(&key, turn)).await {
+        Ok(Ok(Some(ended @ TurnRecord::Ended { .. }))) => past(Some(ended)),
+        Ok(Ok(Some(TurnRecord::Open) | None) | Err(_)) | Err(_) => Past::Unreachable,
+    }
+}
+
+fn past(record: Option<TurnRecord>) -> Past {
+    match record {
+        Some(TurnRecord::Open) => Past::Open,
+        Some(TurnRecord::Ended { result, text, stop, usage, model }) => {
             Past::Ended(Arc::new(Finished { result, text, stop, usage, model: model.into(), latency_ms: 0 }))
         }
-        Ok(Ok(None)) => Past::Unknown,
-        Ok(Err(_)) | Err(_) => Past::Unreachable,
+        None => Past::Unknown,
     }
 }
 

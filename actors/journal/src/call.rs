@@ -8,7 +8,7 @@ use std::sync::Arc;
 use domain::ids::{Epoch, SessionKey, TurnId};
 use protocol::journal::{
     Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, JournalError, Loaded, LogPosition, OpenWork, Quarantine,
-    RecentId, Told, Unfinished,
+    RecentId, Told, Unfinished, ViewWritten,
 };
 use tokio::sync::oneshot::Sender;
 
@@ -54,6 +54,8 @@ pub enum Call {
     Prepared(Result<Prepared, NoSegment>),
     /// The transcript files were synced, or not.
     ViewsSynced(io::Result<()>),
+    /// Files of sessions that nobody woke have everything.
+    CaughtUp(Vec<ViewWritten>),
     /// Records to be copied forward were read.
     CarryRead(Vec<CarryRead>),
     /// Nothing; lets the engine look at the clock.

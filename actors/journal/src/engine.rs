@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use crate::batch::{self, RECORD_HEADER_BYTES};
 use crate::call::Call;
 use crate::carry::{Checkpoint, Notes};
+use crate::catch_up::CatchUp;
 use crate::log::Log;
 use crate::options::{Options, RECORD_BYTES_MAX};
 use crate::pump::Post;
@@ -85,6 +86,7 @@ pub struct Engine {
     pub(crate) log: Log,
     pub(crate) post: Post,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) catch_up: CatchUp,
     pub(crate) replies: Vec<Reply>,
     /// Rows of the batch, for the sink.
     pub(crate) rows_out: Vec<OutRow>,
@@ -122,6 +124,7 @@ impl Engine {
         status: Arc<Mutex<JournalStatus>>,
         fail: watch::Sender<Option<String>>,
     ) -> Self {
+        let catch_up = CatchUp::new(&recovered.state);
         let mut engine = Self {
             options,
             around,
@@ -129,6 +132,7 @@ impl Engine {
             log: recovered.log,
             post,
             checkpoint: Checkpoint::new(notes),
+            catch_up,
             replies: Vec::new(),
             rows_out: Vec::new(),
             batch: vec![0; batch::HEADER_BYTES],
@@ -169,6 +173,9 @@ impl Engine {
         }
         if self.closed {
             self.log.preparing &= !matches!(call, Call::Prepared(_));
+            if matches!(call, Call::CaughtUp(_)) {
+                self.catch_up.give_up();
+            }
             return Self::refuse(call, "the journal is closed");
         }
         match call {
@@ -219,6 +226,7 @@ impl Engine {
             Call::Prepared(prepared) => self.prepared(prepared),
             Call::ViewsSynced(result) => self.views_synced(result),
             Call::CarryRead(read) => self.carry_read(read),
+            Call::CaughtUp(written) => self.caught_up(written),
             Call::Tick => {}
         }
     }
@@ -227,6 +235,7 @@ impl Engine {
     pub fn turn(&mut self) {
         self.take_notes();
         self.carry_some();
+        self.catch_up_some();
         self.flush();
         self.find_ids();
         self.prepare_next();
@@ -240,7 +249,7 @@ impl Engine {
 
     /// Whether it has something to do without being called.
     pub fn has_work(&self) -> bool {
-        !self.failed() && !self.closed && self.checkpoint.has_work()
+        !self.failed() && !self.closed && (self.checkpoint.has_work() || self.catch_up.has_work())
     }
 
     /// Whether it waits for space and wants to look again after [`PROBE_INTERVAL`].
@@ -260,7 +269,8 @@ impl Engine {
 
     /// Whether it was closed and nothing of it touches the disk any more.
     pub fn ended(&self) -> bool {
-        self.closed && (!self.log.preparing || self.failed())
+        let working = self.log.preparing || self.catch_up.is_running();
+        self.closed && (!working || self.failed())
     }
 
     /// Answers a call that comes too late.
@@ -286,6 +296,7 @@ impl Engine {
             | Call::Prepared(_)
             | Call::ViewsSynced(_)
             | Call::CarryRead(_)
+            | Call::CaughtUp(_)
             | Call::Tick => {}
         }
     }

@@ -114,6 +114,7 @@ impl Engine {
     }
 
     pub(crate) fn load(&mut self, key: SessionKey, reply: Sender<Result<Loaded, JournalError>>) {
+        let Some((key, reply)) = self.catch_up.keep(key, reply) else { return };
         match self.room(128 + key.as_str().len()) {
             Room::Ready => {}
             Room::Stalled => return self.stall(Call::Load(key, reply)),

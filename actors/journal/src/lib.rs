@@ -33,6 +33,7 @@ mod resume;
 mod space;
 
 mod carry;
+mod catch_up;
 
 mod admit;
 mod ids;

@@ -3,6 +3,10 @@
 //! What is readable is kept: a new log begins behind the old one, with a copy of everything that is still needed, and
 //! ends the need for the old segments in one record. A repair that is cut leaves a log that is refused as before, and is
 //! begun again. The damaged segments are copied aside first, so nothing that might be read by hand is destroyed.
+//!
+//! A message of which nothing is left is unknown afterwards: when its sender repeats it under the same id, it is a new
+//! message and gets a turn of its own. If its end is left, the repeat gets that end. If only the transcript has it, without
+//! an end, the repeat is told that the outcome is not known: it may have run in part, so it is not run again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -252,6 +256,7 @@ fn begin_anew(options: &Options, ports: &Ports, salvage: &Salvage, state: State)
     };
     let notes = Notes::default();
     let mut engine = Engine::new(options.clone(), around, recovered, post, notes, status, fail);
+    engine.catch_up.give_up();
     engine.carry_everything();
     drive(&mut engine, &calls).map_err(io)
 }

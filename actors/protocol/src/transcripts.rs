@@ -5,13 +5,16 @@
 //! | [`TranscriptReader::page`] | doors, commands | the next sessions by name, from memory: reads nothing |
 //! | [`TranscriptReader::all_known`] | doors, commands | becomes true once every session of the disk is in the list |
 //! | [`TranscriptReader::read`] | doors, commands | one transcript; blocks |
+//! | [`TranscriptReader::turn`] | doors | one turn of a session that cannot be asked; blocks |
 
 use std::io;
 use std::sync::Arc;
 
-use domain::ids::SessionKey;
+use domain::ids::{SessionKey, TurnId};
 use serde::Serialize;
 use tokio::sync::watch;
+
+use crate::session::TurnRecord;
 
 /// The conversations of a workspace.
 pub trait TranscriptReader: Send + Sync + 'static {
@@ -21,6 +24,8 @@ pub trait TranscriptReader: Send + Sync + 'static {
     fn all_known(&self) -> watch::Receiver<bool>;
     /// The lines of one transcript, each one JSON object unless it is damaged; `None` when there is none. Blocks.
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>>;
+    /// What the transcript says about a turn; `None` when it does not know it. Blocks.
+    fn turn(&self, key: &SessionKey, turn: TurnId) -> io::Result<Option<TurnRecord>>;
 }
 
 /// A part of the list of sessions.

@@ -97,6 +97,34 @@ pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare
     Ok((standing, bytes))
 }
 
+/// Completes a file that nobody else writes meanwhile: `at` bytes are known to be good, `lines` are all that follow. The
+/// length then; `None`, and nothing is changed, when there is anything in it that is not ours.
+pub fn complete(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Result<Option<u64>> {
+    let file = match disk.open(path, Open::Write) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && at == 0 => create(disk, path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let length = file.opened().length;
+    if at > length || !line_ends_at(&*file, at)? {
+        return Ok(None);
+    }
+    let mut tail = vec![0; usize::try_from(length - at).map_err(io::Error::other)?];
+    let got = file.read_at(&mut tail, at)?;
+    tail.truncate(got);
+    let repair = decide(&tail, lines);
+    if repair.foreign > 0 || repair.cut == Cut::Damaged {
+        return Ok(None);
+    }
+    if repair.cut == Cut::Torn {
+        file.set_length(at + repair.keep as u64)?;
+    }
+    // Also what agrees is written, as `settle` does.
+    let bytes = text_of(lines);
+    file.write_at(&bytes, at)?;
+    Ok(Some(at + bytes.len() as u64))
+}
+
 /// What the file will hold once `lines` are written, without writing anything. Unless there are some, the length takes
 /// in complete lines of somebody else. What is no complete line stays for the next write to sort out.
 pub fn peek(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Result<(Vec<u8>, Standing)> {
@@ -428,5 +456,34 @@ mod tests {
             assert_eq!(standing.found, None, "seed {seed}");
             assert_eq!(after.read(&path).unwrap(), bytes);
         }
+    }
+
+    #[test]
+    fn a_file_is_completed_only_if_all_of_it_is_ours() {
+        let ours = vec![line("a"), line("b"), line("c")];
+        let (whole, head) = (text_of(&ours), text_of(&[line("head")]));
+        let foreign = b"{\"id\":\"f\",\"type\":\"custom\"}\n".as_slice();
+        for (name, tail, complete) in [
+            ("nothing", Vec::new(), true),
+            ("all", whole.clone(), true),
+            ("a part of a line", whole[..whole.len() - 5].to_vec(), true),
+            ("zeros", vec![0; 7], true),
+            ("somebody else's", [&whole, foreign].concat(), false),
+            ("what nobody can read", b"junk".to_vec(), false),
+        ] {
+            let disk = PowerCutDisk::new();
+            let path = Path::new("/s.jsonl");
+            let before = [head.clone(), tail].concat();
+            disk.open(path, Open::Create).unwrap().write_at(&before, 0).unwrap();
+            let length = super::complete(&*disk, path, head.len() as u64, &ours).unwrap();
+            let expected = if complete { [head.clone(), whole.clone()].concat() } else { before };
+            assert_eq!(length, complete.then_some(expected.len() as u64), "{name}");
+            assert_eq!(disk.read(path).unwrap(), expected, "{name}");
+            assert_eq!(super::complete(&*disk, path, 10_000, &ours).unwrap(), None, "{name}: it lost its beginning");
+        }
+        let disk = PowerCutDisk::new();
+        assert_eq!(super::complete(&*disk, Path::new("/gone.jsonl"), 5, &ours).unwrap(), None);
+        assert!(disk.stat(Path::new("/gone.jsonl")).is_err());
+        assert_eq!(super::complete(&*disk, Path::new("/new.jsonl"), 0, &ours).unwrap(), Some(whole.len() as u64));
     }
 }

@@ -5,14 +5,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use domain::ids::SessionKey;
+use domain::ids::{SessionKey, TurnId};
 use domain::stem::{key_of, stem};
 use domain::transcript::{read_lines, recent_ids};
-use protocol::journal::{RECENT_IDS_MAX, RecentId, RecentIds};
+use protocol::journal::{Line, RECENT_IDS_MAX, RecentId, RecentIds, ViewMark};
+use protocol::session::TurnRecord;
 use protocol::transcripts::{Page, TranscriptReader};
 use supervision::ports::{Disk, Offload, Open, Ports, offload};
 use tokio::sync::watch;
 
+use crate::context::record;
+use crate::file;
 use crate::index::{Index, Row};
 
 /// The first read of a file's end; each further one is four times as long.
@@ -137,9 +140,23 @@ impl TranscriptReader for Transcripts {
             Err(error) => Err(error),
         }
     }
+
+    fn turn(&self, key: &SessionKey, turn: TurnId) -> io::Result<Option<TurnRecord>> {
+        match self.disk.read(&self.file_of(key)) {
+            Ok(bytes) => Ok(record(&read_lines(&bytes), turn)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl RecentIds for Transcripts {
+    fn complete(&self, key: &SessionKey, from: &ViewMark, lines: &[Line]) -> io::Result<Option<ViewMark>> {
+        let length = file::complete(&*self.disk, &self.file_of(key), from.length, lines)?;
+        let last_entry = lines.last().map(|line| Arc::clone(&line.id)).or_else(|| from.last_entry.clone());
+        Ok(length.map(|length| ViewMark { length, last_entry }))
+    }
+
     fn recent(&self, key: &SessionKey) -> io::Result<Vec<RecentId>> {
         let file = match self.disk.open(&self.file_of(key), Open::Read) {
             Ok(file) => file,

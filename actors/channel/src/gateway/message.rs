@@ -108,13 +108,14 @@ async fn duplicate(
     let watch = gateway.doors.hub.watch_turn(key, turn, Keep::Yes, sink);
     let accepted = Json::event("accepted").plain("turn_id", turn).text("state", "duplicate").done() + "\n";
     match read_turn(&gateway.doors, key, turn).await {
-        Past::Open | Past::Unreachable => follow(accepted, outlet, Some(watch)),
+        Past::Open => follow(accepted, outlet, Some(watch)),
         Past::Ended(finished) => {
             let end = finished_line(Json::event("finished").plain("turn_id", turn), &finished);
             follow(accepted + &end + "\n", outlet, None)
         }
         // The journal has it, so its end will be shown.
-        Past::Unknown if state == DuplicateState::Open => follow(accepted, outlet, Some(watch)),
+        Past::Unknown | Past::Unreachable if state == DuplicateState::Open => follow(accepted, outlet, Some(watch)),
+        Past::Unreachable => error(503, "busy", "the session cannot be read right now"),
         Past::Unknown => error(409, "unknown_outcome", "the outcome of this message is no longer known"),
     }
 }

@@ -27,6 +27,9 @@ use crate::websocket::connection::own_message_id;
 /// How long a client may take to send its request.
 const BODY_MAX: Duration = Duration::from_secs(60);
 
+/// When to try again when the session cannot be read.
+const READ_RETRY_MS: u64 = 1000;
+
 /// When to try again when the process has no room for another request.
 const ROOM_RETRY_MS: u64 = 1000;
 
@@ -257,10 +260,14 @@ impl Guard {
         self.watch = Some(self.doors.hub.watch_turn(&self.key, turn, Keep::Yes, sink));
         // Asked after the watch began: either the transcript has the end, or the end will be shown.
         let past = match read_turn(&self.doors, &self.key, turn).await {
-            Past::Open | Past::Unreachable => None,
+            Past::Open => None,
             Past::Ended(finished) => Some(finished),
             // The journal has it, so its end will be shown.
-            Past::Unknown if state == DuplicateState::Open => None,
+            Past::Unknown | Past::Unreachable if state == DuplicateState::Open => None,
+            Past::Unreachable => {
+                let busy = ApiError::server(503, "busy", "the session cannot be read right now");
+                return Err(ApiError { retry_after_ms: Some(READ_RETRY_MS), ..busy });
+            }
             Past::Unknown => {
                 let message = "the outcome of the first request with this key is no longer known";
                 return Err(ApiError::request(409, "unknown_outcome", message));

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use channel::Secret;
@@ -120,6 +121,24 @@ async fn one_key_is_one_turn() {
     let streamed = post(address, CHAT, key, &ask("hi", json!({"stream": true}))).await;
     assert_eq!(text(&chunks(&streamed.body)), "Hello");
     assert!(streamed.body.ends_with("data: [DONE]\n\n"));
+}
+
+#[tokio::test]
+async fn a_turn_of_a_session_that_is_held_back_is_told_from_its_transcript() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    let key = "idempotency-key: k1\r\n";
+    let first = send(address, "POST", CHAT, key, &ask("hi", json!({}))).await;
+    let message = world.message().await;
+    drop(first);
+    world.backend.held_back.store(true, Ordering::Relaxed);
+    // While it is open the repeat waits for its end.
+    let mut waiting = send(address, "POST", CHAT, key, &ask("hi", json!({"stream": true}))).await;
+    read_until(&mut waiting, "assistant").await;
+    world.play(&message.key, message.turn).answer("Hello");
+    read_until(&mut waiting, "[DONE]").await;
+    world.backend.records.lock().unwrap().insert(message.turn, ended(finished(TurnResult::Done, "Hello")));
+    let late = post(address, CHAT, key, &ask("hi", json!({}))).await;
+    assert_eq!(late.json()["choices"][0]["message"]["content"], "Hello");
 }
 
 #[tokio::test]

@@ -9,8 +9,9 @@ use std::time::Duration;
 use channel::Secret;
 use channel::doors::PhaseWord;
 use channel::gateway::{GatewayConfig, serve};
-use domain::ids::SessionKey;
+use domain::ids::{SessionKey, TurnId};
 use protocol::journal::{BusyReason, Enqueued};
+use protocol::session::TurnRecord;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::transcripts::{Page, Summary, TranscriptReader};
 use serde_json::{Value, json};
@@ -45,6 +46,9 @@ impl TranscriptReader for Files {
     }
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
         Ok((key.as_str() == "api:a/x").then(|| vec!["{\"a\":1}".to_owned(), "damaged".to_owned()]))
+    }
+    fn turn(&self, _: &SessionKey, _: TurnId) -> io::Result<Option<TurnRecord>> {
+        unreachable!("the door reads no turn out of these")
     }
 }
 

@@ -212,6 +212,24 @@ async fn refusals_are_errors_that_leave_the_connection_open() {
 }
 
 #[tokio::test]
+async fn a_repeat_for_a_session_that_is_held_back_gets_the_outcome() {
+    let (world, address, _) = open(WebsocketConfig::default()).await;
+    let mut client = Client::connect(address).await;
+    client.say("c", "hi", "m1").await;
+    let message = world.message().await;
+    assert_eq!(client.event().await["event"], "accepted");
+    world.backend.held_back.store(true, Ordering::Relaxed);
+    client.say("c", "hi", "m1").await;
+    let open = client.event().await;
+    assert_eq!((&open["event"], &open["state"]), (&"accepted".into(), &"duplicate".into()));
+    world.backend.records.lock().unwrap().insert(message.turn, ended(finished(TurnResult::Done, "Hello")));
+    client.say("c", "hi", "m1").await;
+    let events = client.events(3).await;
+    assert_eq!(names(&events), ["accepted", "message", "turn_end"]);
+    assert_eq!(events[1]["text"], "Hello");
+}
+
+#[tokio::test]
 async fn a_stop_finds_the_message_before_it_and_not_the_one_after() {
     let (world, address, _) = open(WebsocketConfig::default()).await;
     let mut client = Client::connect(address).await;

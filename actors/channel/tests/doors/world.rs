@@ -20,12 +20,13 @@ use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Mail, State, Status, Stopped, TurnRecord};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery, TopRow};
+use protocol::transcripts::{Page, TranscriptReader};
 use protocol::turn::{Finished, TurnEvent, TurnEvents, TurnProgress, TurnResult};
 use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
 use supervision::ports::Ports;
 use testkit::deadline::with_deadline;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What the doors did, and what they are answered.
@@ -60,6 +61,8 @@ pub struct Backend {
     /// Whether a turn's first event comes before the door hears the verdict.
     pub hasty: std::sync::atomic::AtomicBool,
     pub writable: std::sync::atomic::AtomicBool,
+    /// Whether no session can be asked.
+    pub held_back: std::sync::atomic::AtomicBool,
     /// While it is there, verdicts wait in it.
     held: Mutex<Option<Vec<Tell>>>,
     /// The stops that came, and how many messages the journal had taken then.
@@ -88,6 +91,7 @@ impl World {
             hasty: false.into(),
             writable: true.into(),
             held: Mutex::default(),
+            held_back: false.into(),
             stops: Mutex::default(),
         });
         let ports = Ports {
@@ -100,6 +104,7 @@ impl World {
         let doors = Doors::new(DoorsParts {
             journal: backend.clone(),
             sessions: backend.clone(),
+            transcripts: backend.clone(),
             hub: hub.clone(),
             kernel: supervision::Kernel::new(ports.clone(), log.clone(), metrics.clone()),
             ports,
@@ -327,8 +332,26 @@ impl Journal for Backend {
     }
 }
 
+impl TranscriptReader for Backend {
+    fn page(&self, _: Option<&SessionKey>, _: usize) -> Page {
+        Page::default()
+    }
+    fn all_known(&self) -> watch::Receiver<bool> {
+        watch::channel(true).1
+    }
+    fn read(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
+        Ok(None)
+    }
+    fn turn(&self, _: &SessionKey, turn: TurnId) -> std::io::Result<Option<TurnRecord>> {
+        Ok(self.records.lock().unwrap().get(&turn).cloned())
+    }
+}
+
 impl Sessions for Backend {
     fn tell(&self, key: &SessionKey, mail: Mail) -> Result<(), Unreachable> {
+        if self.held_back.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Unreachable::Quarantined);
+        }
         match mail {
             Mail::ReadTurn { turn, reply } => {
                 let _ = reply.send(self.records.lock().unwrap().get(&turn).cloned());

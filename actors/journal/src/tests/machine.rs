@@ -62,6 +62,12 @@ impl RecentIds for Transcripts {
         found.extend(text.lines().filter_map(|line| by_line.get(line).cloned()));
         Ok(found)
     }
+
+    fn complete(&self, key: &SessionKey, from: &ViewMark, lines: &[Line]) -> io::Result<Option<ViewMark>> {
+        let Some(disk) = &self.disk else { return Ok(None) };
+        let length = append_lines(disk, key, from.length, lines)?;
+        Ok(Some(ViewMark { length, last_entry: lines.last().map(|line| line.id.clone()) }))
+    }
 }
 
 pub struct Machine {

@@ -1,6 +1,7 @@
 //! The journal on a disk whose power can be cut.
 
 mod behavior;
+mod catch_up;
 mod crash;
 mod left;
 mod machine;

@@ -69,6 +69,9 @@ fn one_damaged_batch_is_lost_by_name_and_the_rest_goes_on() {
         let read = machine.ask(|reply| crate::call::Call::Accepted(item.at, reply)).unwrap();
         assert_eq!(read.turn, item.turn);
     }
+    let number = lost.as_str().trim_start_matches('k').parse().unwrap();
+    let again = machine.enqueue(message(lost.as_str(), number, &format!("m{number}"), &[b'x'; 900]));
+    assert!(matches!(again, Enqueued::Accepted { .. }), "a message of which nothing is left is a new one: {again:?}");
     assert!(mend(&machine.disk, true).unwrap().damage.is_empty());
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use domain::ids::{MessageId, Seq, SessionKey, Source, TurnId};
 
+use super::{Line, ViewMark};
 use crate::turn::{PushRoute, Route};
 
 /// A message on its way in. Dedupe key: (`key`, `source`, `message_id`).
@@ -175,11 +176,16 @@ pub trait QueuedSink: Send + Sync + 'static {
     fn queued(&self, queued: Queued);
 }
 
-/// Where the journal finds the recent message ids of a key that it has not in memory: the tail of its transcript.
-/// Called on the blocking pool.
+/// What the journal asks of transcripts whose sessions are not in memory. Called on the blocking pool.
 pub trait RecentIds: Send + Sync + 'static {
     /// The last [`RECENT_IDS_MAX`] messages of the transcript, oldest first.
     fn recent(&self, key: &SessionKey) -> std::io::Result<Vec<RecentId>>;
+
+    /// Makes the transcript complete: `lines` are what the journal has from `from` on. Gives how far it has everything
+    /// now; `None` if somebody else wrote into it, which its session has to sort out. Nobody else writes it meanwhile.
+    fn complete(&self, _key: &SessionKey, _from: &ViewMark, _lines: &[Line]) -> std::io::Result<Option<ViewMark>> {
+        Ok(None)
+    }
 }
 
 /// How many message ids per session are remembered.

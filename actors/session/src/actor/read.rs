@@ -10,6 +10,11 @@ use super::{Life, Session, answer};
 use crate::context::record;
 use crate::file;
 
+/// A turn without an end that nobody runs has none: its message was in a part of the journal that was damaged.
+fn has_ended(record: &TurnRecord) -> bool {
+    matches!(record, TurnRecord::Ended { .. })
+}
+
 // === impl Session ===
 
 impl Session {
@@ -20,7 +25,7 @@ impl Session {
             return;
         }
         if let Some(context) = &live.context {
-            answer(reply, context.record(turn));
+            answer(reply, context.record(turn).filter(has_ended));
             return;
         }
         live.readers += 1;
@@ -32,7 +37,7 @@ impl Session {
         });
         ctx.spawn(read.into_actor(self).map(move |outcome, session, _| {
             match outcome {
-                Ok(Ok(record)) => answer(reply, record),
+                Ok(Ok(record)) => answer(reply, record.filter(has_ended)),
                 // The asker sees a closed channel: it is not known, which is not the same as that there is nothing.
                 Ok(Err(_)) | Err(_) => drop(reply),
             }

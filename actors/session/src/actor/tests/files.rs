@@ -27,6 +27,24 @@ fn the_transcript_answers_for_turns_that_ended() {
 }
 
 #[test]
+fn a_turn_without_an_end_that_nobody_runs_has_no_outcome() {
+    run_paused("lost", async {
+        let mut stage = Stage::new();
+        stage.turn("one", "1").await;
+        stage.filed(3).await;
+        // As after a damaged journal: the transcript has a message, and the journal has lost its turn.
+        let user = stage.file().lines().nth(1).unwrap().replace(&turn(1).to_string(), &turn(9).to_string());
+        assert!(user.contains(&turn(9).to_string()), "{user}");
+        let file = stage.disk.open(Path::new("/w/sessions/api.stage.jsonl"), Open::Write).unwrap();
+        file.write_at(format!("{user}\n").as_bytes(), file.length().unwrap()).unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let (reply, record) = oneshot::channel();
+        stage.mail(Mail::ReadTurn { turn: turn(9), reply });
+        assert!(with_deadline("a record", record).await.unwrap().is_none());
+    });
+}
+
+#[test]
 fn a_full_disk_never_fails_a_turn_and_the_file_follows_later() {
     run_paused("full disk", async {
         let mut stage = Stage::new();

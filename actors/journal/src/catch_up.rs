@@ -1,0 +1,166 @@
+//! After a start: brings the files up to the log of sessions that nobody wakes. Their files may have everything for
+//! long, but nobody says so, and their lines would stay in the log until somebody talks to them: many kills in a row
+//! would fill it.
+//!
+//! ```text
+//!  start ─▶ some keys with lines ─▶ pool: read the lines, complete the file ─▶ note it ─▶ the next some ... ─▶ checkpoint
+//! ```
+//!
+//! **Invariant:** nobody else writes the file of a key in hand: its activation waits until the job is done.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use domain::ids::{SessionId, SessionKey};
+use protocol::journal::{JournalError, Loaded, ViewMark, ViewWritten};
+use tokio::sync::oneshot::Sender;
+
+use crate::call::Call;
+use crate::engine::Engine;
+use crate::key::KeyState;
+use crate::pump::Post;
+use crate::read::Source;
+use crate::state::State;
+
+/// Keys of one job.
+const KEYS_PER_JOB: usize = 64;
+/// Bytes of records that one job reads; one key may have more.
+const BYTES_PER_JOB: u64 = 4 << 20;
+
+/// Where it is.
+#[derive(Default)]
+pub struct CatchUp {
+    left: VecDeque<SessionKey>,
+    in_hand: BTreeSet<SessionKey>,
+    /// Activations that wait for that.
+    loads: Vec<(SessionKey, Sender<Result<Loaded, JournalError>>)>,
+}
+
+/// The lines of one key, and where they belong.
+struct Behind {
+    key: SessionKey,
+    session: SessionId,
+    commit: u64,
+    view: ViewMark,
+    lines: Vec<(Source, u64)>,
+}
+
+/// What a job did; told also when it panics.
+struct Done {
+    post: Post,
+    written: Vec<ViewWritten>,
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.post.post(Call::CaughtUp(std::mem::take(&mut self.written)));
+    }
+}
+
+impl CatchUp {
+    /// For a log that was just recovered.
+    pub fn new(state: &State) -> Self {
+        let behind = state.keys.iter().filter(|(_, key)| is_behind(key));
+        let mut left: Vec<_> = behind.map(|(name, key)| (key.lines.first().map(|lines| lines.at), name)).collect();
+        left.sort_unstable();
+        let left = left.into_iter().map(|(_, name)| name.clone()).collect();
+        Self { left, ..Self::default() }
+    }
+
+    /// Whether a turn of the engine would bring it forward.
+    pub fn has_work(&self) -> bool {
+        !self.left.is_empty() && self.in_hand.is_empty()
+    }
+
+    /// Whether a job is under way.
+    pub fn is_running(&self) -> bool {
+        !self.in_hand.is_empty()
+    }
+
+    /// Keeps an activation for later if its key is in hand; else it comes back.
+    pub fn keep(
+        &mut self,
+        key: SessionKey,
+        reply: Sender<Result<Loaded, JournalError>>,
+    ) -> Option<(SessionKey, Sender<Result<Loaded, JournalError>>)> {
+        if !self.in_hand.contains(&key) {
+            return Some((key, reply));
+        }
+        self.loads.push((key, reply));
+        None
+    }
+
+    /// The job under way ended after the journal did.
+    pub fn give_up(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Engine {
+    /// Begins the next job, if there is one to begin.
+    pub(crate) fn catch_up_some(&mut self) {
+        if self.failed() || self.closed || !self.catch_up.has_work() {
+            return;
+        }
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while some.len() < KEYS_PER_JOB && bytes < BYTES_PER_JOB {
+            let Some(key) = self.catch_up.left.pop_front() else { break };
+            let Some(behind) = self.behind(key) else { continue };
+            bytes += self.state.keys.get(&behind.key).map_or(0, |state| line_bytes(state));
+            some.push(behind);
+        }
+        if some.is_empty() {
+            return;
+        }
+        self.catch_up.in_hand = some.iter().map(|behind| behind.key.clone()).collect();
+        let (recent, post) = (self.around.recent.clone(), self.post.clone());
+        self.around.ports.offload.run(Box::new(move || {
+            let mut done = Done { post, written: Vec::new() };
+            for Behind { key, session, commit, view, lines } in some {
+                let read: Result<Vec<_>, _> = lines.iter().map(|(source, commit)| source.lines(*commit)).collect();
+                let completed = match read {
+                    Ok(lines) => recent.complete(&key, &view, &lines.concat()).map_err(|error| error.to_string()),
+                    Err(error) => Err(error.to_string()),
+                };
+                match completed {
+                    Ok(Some(mark)) => done.written.push(ViewWritten { key, session, commit, mark }),
+                    // Somebody else wrote into it: its session sorts it out.
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "a transcript cannot be completed; its lines stay in the journal")
+                    }
+                }
+            }
+        }));
+    }
+
+    fn behind(&self, key: SessionKey) -> Option<Behind> {
+        let state = self.state.keys.get(&key).filter(|state| is_behind(state))?;
+        let (session, commit, view) = (state.session?, state.lines.last()?.commit, state.view.clone());
+        let lines: Option<_> = state.lines.iter().map(|lines| Some((self.source(lines.at)?, lines.commit))).collect();
+        Some(Behind { session, commit, view, lines: lines?, key })
+    }
+
+    /// A job ended: these files have everything.
+    pub(crate) fn caught_up(&mut self, written: Vec<ViewWritten>) {
+        self.catch_up.in_hand.clear();
+        for written in written {
+            let key = written.key.clone();
+            if self.state.note_written(written) {
+                self.checkpoint.noted.push(key);
+            }
+        }
+        for (key, reply) in std::mem::take(&mut self.catch_up.loads) {
+            self.load(key, reply);
+        }
+        self.checkpoint.due |= self.catch_up.left.is_empty();
+    }
+}
+
+/// Whether the log has lines for it that its file may lack, and no session is there to write them.
+fn is_behind(key: &KeyState) -> bool {
+    !key.loaded && !key.distrusted && !key.lines.is_empty()
+}
+
+fn line_bytes(key: &KeyState) -> u64 {
+    key.lines.iter().map(|lines| u64::from(lines.bytes)).sum()
+}
