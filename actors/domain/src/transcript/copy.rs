@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::object::Object;
 use super::pen::{EditError, NewIds, unused};
-use super::read::values;
+use super::read::value;
 use super::write::label_line;
 use super::{Head, Kind, Position, TreeIndex};
 
@@ -23,7 +23,7 @@ pub enum Step {
     Copy {
         /// Where it lies there.
         place: Range<u64>,
-        /// The id of the record, if more than one lies there.
+        /// The id of the record there; empty if it has none.
         id: Arc<str>,
         /// What changes in it.
         change: Change,
@@ -35,14 +35,24 @@ pub enum Step {
 /// What changes in a record that is copied. The default is nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// It gets an id and a parent; the parent is `None` for a root.
-    links: Option<Option<Arc<str>>>,
+    /// It gets an id and a parent.
+    links: Links,
     /// A compaction or a reset keeps from this entry on.
     first_kept: Option<Arc<str>>,
     /// It belongs to the conversation now.
     unside: bool,
     /// Its form is older than version 3.
     migrate: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum Links {
+    #[default]
+    Stay,
+    /// The parent is `None` for a root.
+    Become(Option<Arc<str>>),
+    /// Unless it has an id: in version 1 there is none.
+    Lack(Option<Arc<str>>),
 }
 
 /// All lines of a fork but its header: everything that `tree` has. `version` is that of the source's header.
@@ -53,8 +63,8 @@ pub fn fork(tree: &TreeIndex, version: u64) -> Result<Vec<Step>, EditError> {
     let copy = |at| {
         let mut change = Change { migrate: version < 3, ..Change::default() };
         if version < 2 && !tree.id(at).is_empty() {
-            change.links = Some(tree.raw_parent(at).map(Arc::from));
-            change.first_kept = tree.first_kept(at).map(|kept| tree.id(kept).into());
+            change.links = Links::Lack(tree.raw_parent(at).map(Arc::from));
+            change.first_kept = tree.kept_id(at).map(Arc::from);
         }
         Step::Copy { place: tree.place(at), id: tree.id(at).into(), change }
     };
@@ -83,7 +93,7 @@ pub fn extract(tree: &TreeIndex, leaf: &str, version: u64, ids: NewIds<'_>) -> R
             let kept = kept.and_then(|kept| instead.get(&kept).copied());
             let id: Arc<str> = tree.id(at).into();
             let change = Change {
-                links: Some(last.replace(Arc::clone(&id))),
+                links: Links::Become(last.replace(Arc::clone(&id))),
                 first_kept: kept.map(|kept| tree.id(kept).into()),
                 unside: tree.is_side(at),
                 migrate: version < 3,
@@ -126,24 +136,23 @@ impl Step {
 }
 
 fn changed(bytes: &[u8], id: &str, change: &Change) -> Option<String> {
-    let mut values = values(bytes);
-    let of_id = |value: &serde_json::value::RawValue| {
-        let object: Option<Object<'_>> = serde_json::from_str(value.get()).ok();
-        object.and_then(|object| text(object.get("id")?)).is_some_and(|found| found == id)
-    };
-    let value = match values.len() {
-        0 | 1 => values.pop()?,
-        _ => values.into_iter().rev().find(|value| of_id(value))?,
-    };
+    let value = value(bytes)?;
     if *change == Change::default() {
         return Some(value.get().replace(['\n', '\r'], " "));
     }
     let Ok(mut object) = serde_json::from_str::<Object<'_>>(value.get()) else {
         return Some(value.get().to_owned());
     };
-    if let Some(parent) = &change.links {
-        object.set("id", &id);
-        object.set("parentId", parent);
+    match &change.links {
+        Links::Become(parent) => {
+            object.set("id", &id);
+            object.set("parentId", parent);
+        }
+        Links::Lack(parent) if object.get("id").is_none_or(|id| id.get() == "null") => {
+            object.set("id", &id);
+            object.set("parentId", parent);
+        }
+        Links::Lack(_) | Links::Stay => {}
     }
     if let Some(kept) = &change.first_kept {
         object.set("firstKeptEntryId", kept);
@@ -176,3 +185,6 @@ fn text(raw: &serde_json::value::RawValue) -> Option<String> {
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) | Err(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,9 @@ use crate::ids::TurnId;
 
 pub use index::{Kind, Label, Position, RawParent, Settings, TreeIndex};
 pub use pen::{Addition, CompactionFields, EditError, NewIds, Pen};
-pub use read::{Findings, LINE_BYTES_MAX, RECENT_MAX, Reader, RecentMessage, Record, read_lines, recent_ids};
+pub use read::{
+    Findings, LINE_BYTES_MAX, RECENT_MAX, Reader, RecentMessage, Record, read_entry, read_lines, recent_ids,
+};
 pub use record::{TurnRecord, turn_record};
 pub use write::{
     API, HeaderFields, VERSION, assistant_line, custom_line, header_line, leaf_line, side_line, tool_result_line,

@@ -14,11 +14,11 @@ mod message;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Entry, EntryKind, Header, Kind, Problem, ProblemKind, RawParent, Transcript};
+use super::{Entry, EntryKind, Header, Kind, Position, Problem, ProblemKind, RawParent, Transcript, TreeIndex};
 use crate::ids::TurnId;
 use line::{Found, Quirks, ReadLine, opaque, read_line};
 
-pub(super) use line::values;
+pub(super) use line::value;
 
 /// How many messages [`recent_ids`] gives.
 pub const RECENT_MAX: usize = 1000;
@@ -35,7 +35,7 @@ pub struct Record {
     pub parent: RawParent,
     /// What kind of line it is.
     pub kind: Kind,
-    /// Where it lies in the file. Where a line had to be mended, the whole line.
+    /// Where it lies in the file.
     pub place: Range<u64>,
 }
 
@@ -88,6 +88,27 @@ pub fn read_lines(bytes: &[u8]) -> Transcript {
     reader.push(bytes, |record| transcript.insert(record));
     let Findings { header, problems, problems_total } = reader.finish(|record| transcript.insert(record));
     Transcript { header, problems, problems_total, ..transcript }
+}
+
+/// The contents of the entry at `at`, of which `bytes` are those at its place in the file; `None` if they are no longer
+/// what they were.
+pub fn read_entry(tree: &TreeIndex, at: Position, bytes: &[u8]) -> Option<Entry> {
+    let id = tree.id(at);
+    if tree.kind(at) == Kind::Opaque {
+        let mut entry = opaque(Some(id), tree.timestamp_ms(at), RawParent::Absent, 0..0).entry;
+        tree.complete(at, &mut entry);
+        return ((at.0 as usize) < tree.len()).then_some(entry);
+    }
+    let mut records = read_line(bytes, 0).found.into_iter().filter_map(|found| match found {
+        Found::Entry(record, _) => Some(record),
+        Found::Header(..) => None,
+    });
+    // Only records of version 1 lack an id.
+    let is_it = |record: &Record| record.kind == tree.kind(at) && [id, ""].contains(&&*record.entry.id);
+    let mut entry = records.next().filter(is_it)?.entry;
+    entry.id = id.into();
+    tree.complete(at, &mut entry);
+    Some(entry)
 }
 
 /// The last [`RECENT_MAX`] marked user messages in the end of a file, oldest first. Unless it is the whole file, the

@@ -31,16 +31,11 @@ impl Transcript {
         self.insert(Record { kind: Kind::of(&entry.kind), entry, parent, place: 0..0 });
     }
 
-    /// The part of a conversation that a model is shown: `entries` are those that [`TreeIndex::shown`] of `tree` named,
-    /// in that order. It grows by [`follow`](Self::follow).
-    pub fn part(tree: &TreeIndex, entries: impl IntoIterator<Item = (Position, Entry)>) -> Self {
+    /// The part of a conversation that a model is shown: `entries` are those that [`TreeIndex::shown`] named, in that
+    /// order, as [`super::read_entry`] gives them. It grows by [`follow`](Self::follow).
+    pub fn part(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut part = Self::default();
-        for (at, mut entry) in entries {
-            if let EntryKind::Compaction { first_kept, .. } | EntryKind::Reset { first_kept } = &mut entry.kind {
-                *first_kept = tree.first_kept(at).map(|kept| tree.id(kept).into());
-            }
-            part.follow(entry);
-        }
+        entries.into_iter().for_each(|entry| part.follow(entry));
         part
     }
 
@@ -54,41 +49,7 @@ impl Transcript {
     pub fn insert(&mut self, record: Record) {
         let Record { mut entry, parent, kind, place } = record;
         let at = self.tree.insert(&entry, &parent, kind, place);
-        entry.parent = match kind {
-            Kind::Leaf | Kind::Opaque => self.tree.raw_parent(at).map(Arc::from),
-            Kind::User
-            | Kind::Assistant
-            | Kind::ToolResult
-            | Kind::Bash
-            | Kind::CustomRole
-            | Kind::OtherRole
-            | Kind::CustomMessage
-            | Kind::Compaction
-            | Kind::BranchSummary
-            | Kind::Reset
-            | Kind::Label
-            | Kind::SessionInfo
-            | Kind::ModelChange
-            | Kind::ThinkingLevelChange
-            | Kind::Custom => self.tree.parent_id(at).map(Arc::from),
-        };
-        match &mut entry.kind {
-            EntryKind::Leaf { valid, .. } => *valid = self.tree.is_valid_leaf_row(at),
-            EntryKind::Compaction { first_kept, .. } | EntryKind::Reset { first_kept } => {
-                // Shown is by path, where unknown records are not.
-                let is_opaque = |id: &Arc<str>| self.tree.position(id).is_some_and(|at| !self.tree.kind(at).is_node());
-                if first_kept.as_ref().is_some_and(is_opaque) {
-                    *first_kept = self.tree.first_kept(at).map(|kept| self.tree.id(kept).into());
-                }
-            }
-            EntryKind::User(_)
-            | EntryKind::Assistant(_)
-            | EntryKind::ToolResult(_)
-            | EntryKind::Shown(_)
-            | EntryKind::BranchSummary(_)
-            | EntryKind::Silent(_)
-            | EntryKind::Opaque => {}
-        }
+        self.tree.complete(at, &mut entry);
         self.entries.push(entry);
     }
 
@@ -100,5 +61,33 @@ impl Transcript {
     /// The entries from `at` on, while all of them simply follow one another; then the nodes among them are the path.
     pub fn chain_from(&self, at: usize) -> Option<&[Entry]> {
         if self.tree.is_plain() { self.entries.get(at..) } else { None }
+    }
+}
+
+// === impl TreeIndex ===
+
+impl TreeIndex {
+    /// Fills in what only the tree knows of the entry at `at`: its parent, whether a leaf row counts, and the node that
+    /// a boundary keeps from.
+    pub(super) fn complete(&self, at: Position, entry: &mut Entry) {
+        let parent = if self.kind(at).is_node() { self.parent_id(at) } else { self.raw_parent(at) };
+        entry.parent = parent.map(Arc::from);
+        match &mut entry.kind {
+            EntryKind::Leaf { valid, .. } => *valid = self.is_valid_leaf_row(at),
+            EntryKind::Compaction { first_kept, .. } | EntryKind::Reset { first_kept } => {
+                // In version 1 it is a number; and what is shown goes by the path, where unknown records are not.
+                let kept = self.kept_id(at);
+                let is_node = kept.and_then(|id| self.position(id)).is_none_or(|kept| self.kind(kept).is_node());
+                *first_kept =
+                    if is_node { kept.map(Arc::from) } else { self.first_kept(at).map(|kept| self.id(kept).into()) };
+            }
+            EntryKind::User(_)
+            | EntryKind::Assistant(_)
+            | EntryKind::ToolResult(_)
+            | EntryKind::Shown(_)
+            | EntryKind::BranchSummary(_)
+            | EntryKind::Silent(_)
+            | EntryKind::Opaque => {}
+        }
     }
 }

@@ -133,3 +133,6 @@ fn children_of(tree: &TreeIndex) -> (Vec<Vec<Position>>, Vec<Position>) {
 fn mark(marks: &mut [bool], at: Position) -> bool {
     marks.get_mut(at.0 as usize).is_none_or(|mark| std::mem::replace(mark, true))
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,12 @@ impl TreeIndex {
         path.get(self.kept_from(&path, place)?).copied()
     }
 
+    /// The id that a boundary names as the first one kept.
+    pub(in crate::transcript) fn kept_id(&self, boundary: Position) -> Option<&str> {
+        let row = self.row(boundary).filter(|row| row.kind.is_boundary() && row.detail != NONE)?;
+        Some(self.ids.get(row.detail))
+    }
+
     /// The model and the thinking level at the end of `path`.
     pub fn settings(&self, path: &[Position]) -> Settings<'_> {
         let word = |kinds: &[Kind]| {

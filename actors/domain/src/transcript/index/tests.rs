@@ -260,7 +260,7 @@ fn check(lines: &[Given]) {
 fn assert_same_messages(transcript: &Transcript) {
     let whole = crate::history::select(&transcript.path_to_leaf(), 1_000_000);
     let shown = transcript.tree().shown(&transcript.tree().path()).into_iter();
-    let part = Transcript::part(transcript.tree(), shown.map(|at| (at, transcript.entries()[at.0 as usize].clone())));
+    let part = Transcript::part(shown.map(|at| transcript.entries()[at.0 as usize].clone()));
     assert_eq!(crate::history::select(&part.path_to_leaf(), 1_000_000), whole);
 }
 

@@ -42,38 +42,56 @@ pub(super) fn read_line(line: &[u8], start: u64) -> ReadLine {
         Some(rest) => (rest, start + BYTE_ORDER_MARK.len() as u64),
         None => (line, start),
     };
-    let place = start..start + line.len() as u64;
-    let as_it_is = String::from_utf8_lossy(line);
-    let exact = matches!(as_it_is, Cow::Borrowed(_));
-    let read = records(&as_it_is, |within| {
-        if exact { place.start + within.start as u64..place.start + within.end as u64 } else { place.clone() }
-    });
+    let (text, whole) = text_of(line);
+    let origin = |at: usize| start + whole.origin(at) as u64;
+    let read = records(&text, |within| origin(within.start)..origin(within.end));
     if read.complete {
         return read;
     }
-    let escaped = escape_controls(&as_it_is);
-    let mended = text::without_lone_surrogates(&escaped);
-    if mended == as_it_is {
+    let (escaped, escapes) = escape_controls(&text);
+    if escaped == text {
         return read;
     }
-    let second = records(&mended, |_| place.clone());
+    let second = records(&escaped, |within| origin(escapes.origin(within.start))..origin(escapes.origin(within.end)));
     if second.found.len() >= read.found.len() { second } else { read }
 }
 
-/// The values of a line that is as it should be, or could be mended, as JSON texts.
-pub(in crate::transcript) fn values(line: &[u8]) -> Vec<Box<RawValue>> {
-    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
-    let as_it_is = String::from_utf8_lossy(line);
-    let values = |text: &str| -> Vec<Box<RawValue>> {
-        serde_json::Deserializer::from_str(text).into_iter::<Box<RawValue>>().map_while(Result::ok).collect()
-    };
-    let (first, mended) = (values(&as_it_is), values(&text::without_lone_surrogates(&escape_controls(&as_it_is))));
-    if first.len() >= mended.len() && first.iter().all(|value| is_sound(value)) { first } else { mended }
+/// One value that [`read_line`] found, from the bytes at its place, mended as for reading, as JSON text.
+pub(in crate::transcript) fn value(bytes: &[u8]) -> Option<Box<RawValue>> {
+    let (text, _) = text_of(bytes);
+    let value = |text: &str| serde_json::from_str(text).ok();
+    value(&text).or_else(|| value(&escape_controls(&text).0))
 }
 
-/// Whether its strings can be read, too.
-fn is_sound(value: &RawValue) -> bool {
-    serde_json::from_str::<Value>(value.get()).is_ok()
+/// Where a text that was mended differs in length from what it was: ends of what was replaced, there and here.
+#[derive(Default)]
+struct Jumps(Vec<(usize, usize)>);
+
+impl Jumps {
+    /// Where a place in the mended text was before.
+    fn origin(&self, at: usize) -> usize {
+        let behind = self.0.partition_point(|(mended, _)| *mended <= at);
+        let last = behind.checked_sub(1).and_then(|last| self.0.get(last));
+        last.map_or(at, |(mended, before)| before + (at - mended))
+    }
+}
+
+/// A line as text that has only whole characters.
+fn text_of(line: &[u8]) -> (Cow<'_, str>, Jumps) {
+    if let Ok(text) = std::str::from_utf8(line) {
+        // What takes the place of half a pair is as long as that.
+        return (text::without_lone_surrogates(text), Jumps::default());
+    }
+    let (mut text, mut jumps, mut before) = (String::with_capacity(line.len()), Jumps::default(), 0);
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        before += chunk.valid().len() + chunk.invalid().len();
+        if !chunk.invalid().is_empty() {
+            text.push(char::REPLACEMENT_CHARACTER);
+            jumps.0.push((text.len(), before));
+        }
+    }
+    (Cow::Owned(text::without_lone_surrogates(&text).into_owned()), jumps)
 }
 
 fn records(line: &str, place: impl Fn(Range<usize>) -> Range<u64>) -> ReadLine {
@@ -162,7 +180,8 @@ fn found(json: &str, place: Range<u64>) -> Option<Found> {
                 Some(Value::Null) => RawParent::Root,
                 Some(_) | None => RawParent::Absent,
             };
-            let quirks = Quirks { lacks_id: value.is_object() && id.is_none(), first_kept: None };
+            let quirks =
+                Quirks { lacks_id: value.is_object() && value.get("id").is_none_or(Value::is_null), first_kept: None };
             Some(Found::Entry(opaque(id, 0, parent, place), quirks))
         }
     }
@@ -283,13 +302,14 @@ fn timestamp(raw: &RawValue) -> u64 {
 }
 
 /// Escapes raw control characters inside of JSON strings.
-fn escape_controls(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
+fn escape_controls(json: &str) -> (String, Jumps) {
+    let (mut out, mut jumps) = (String::with_capacity(json.len()), Jumps::default());
     let (mut in_string, mut escaped) = (false, false);
-    for letter in json.chars() {
+    for (at, letter) in json.char_indices() {
         if in_string && letter < ' ' {
             let escape = if escaped { "u" } else { "\\u" };
             write!(out, "{escape}{:04x}", u32::from(letter)).expect("writing to a string cannot fail");
+            jumps.0.push((out.len(), at + 1));
             escaped = false;
             continue;
         }
@@ -297,5 +317,5 @@ fn escape_controls(json: &str) -> String {
         escaped = letter == '\\' && in_string && !escaped;
         out.push(letter);
     }
-    out
+    (out, jumps)
 }

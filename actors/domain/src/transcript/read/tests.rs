@@ -148,6 +148,9 @@ fn damage_is_counted_and_read_around() {
     assert_eq!(transcript.entries()[3].kind, EntryKind::Opaque);
     let place = transcript.tree().place(crate::transcript::Position(3));
     assert_eq!(text.get(place.start as usize..place.end as usize), Some("42"));
+    let half = r#"{"type":"message","id":"a","message":{"role":"user","content":"half \ud800 a pair"}}"#;
+    let EntryKind::User(said) = &read_lines(half.as_bytes()).entries()[0].kind.clone() else { panic!("a user entry") };
+    assert_eq!(*said.content, [Content::text("half \u{fffd} a pair")]);
     assert!(read_lines(b"").problems.is_empty());
     assert_eq!(read_lines(b"\0\0\0\n\0").problems_total, 2);
     assert!(read_lines(format!("\u{feff}{HEADER}\r\n").as_bytes()).problems.is_empty());
@@ -263,5 +266,156 @@ proptest! {
         let entry = user(&text, 1);
         let transcript = read_lines(user_line(&head("a", None), &entry).as_bytes());
         prop_assert_eq!(&transcript.entries()[0].kind, &EntryKind::User(entry));
+    }
+}
+
+/// Everything that the index and the contents of a file are.
+fn pieces(bytes: &[u8], sizes: &[usize]) -> Transcript {
+    let mut transcript = Transcript::default();
+    let mut reader = Reader::default();
+    let (mut rest, mut sizes) = (bytes, sizes.iter().cycle());
+    while !rest.is_empty() {
+        let size = sizes.next().map_or(rest.len(), |size| *size).clamp(1, rest.len());
+        let (piece, behind) = rest.split_at(size);
+        reader.push(piece, |record| transcript.insert(record));
+        rest = behind;
+        let come = bytes.len() - rest.len();
+        let whole_lines = bytes[..come].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        assert_eq!(reader.at(), whole_lines as u64);
+    }
+    let Findings { header, problems, problems_total } = reader.finish(|record| transcript.insert(record));
+    Transcript { header, problems, problems_total, ..transcript }
+}
+
+/// Reading each entry by its place gives what reading the whole file gave.
+#[track_caller]
+fn check_places(bytes: &[u8], transcript: &Transcript) {
+    let tree = transcript.tree();
+    for at in tree.positions() {
+        let place = tree.place(at);
+        let bytes = &bytes[place.start as usize..place.end as usize];
+        let entry = read_entry(tree, at, bytes);
+        assert_eq!(entry.as_ref(), Some(&transcript.entries()[at.0 as usize]), "{}", String::from_utf8_lossy(bytes));
+    }
+}
+
+#[test]
+fn an_entry_is_read_alone_by_its_place() {
+    let user = |id: &str, text: &str| {
+        format!(r#"{{"type":"message","id":"{id}","parentId":"o","message":{{"role":"user","content":"{text}"}}}}"#)
+    };
+    let lines = [
+        HEADER.to_owned(),
+        r#"{"type":"novelty","id":"o","parentId":null}"#.to_owned(),
+        format!("{} \t{}", user("a", "one"), user("b", "two")),
+        format!("{}{}", user("c", "raw \u{1}"), user("d", "half \\ud800")),
+        r#" {"type":"compaction","id":"e","parentId":"b","summary":"s","firstKeptEntryId":"o"} "#.to_owned(),
+        r#"{"type":"leaf","id":"l","parentId":"e","targetId":"zz"}"#.to_owned(),
+        "\u{feff}42".to_owned(),
+    ];
+    let text = lines.join("\r\n");
+    let transcript = read_lines(text.as_bytes());
+    assert_eq!(transcript.entries().len(), 8);
+    check_places(text.as_bytes(), &transcript);
+    assert_eq!(read_entry(transcript.tree(), crate::transcript::Position(1), b"{}"), None);
+    assert_eq!(read_entry(transcript.tree(), crate::transcript::Position(1), user("z", "").as_bytes()), None);
+    assert_eq!(read_entry(transcript.tree(), crate::transcript::Position(99), b"{}"), None);
+}
+
+#[test]
+fn a_file_of_version_1_goes_on_in_the_present_form() {
+    let old_user = |text: &str| format!(r#"{{"type":"message","message":{{"role":"user","content":"{text}"}}}}"#);
+    let mut text = [
+        r#"{"type":"session","id":"old","timestamp":"2025-01-01T00:00:00.000Z"}"#,
+        &old_user("one"),
+        "broken",
+        r#"{"type":"novelty"}"#,
+        &old_user("two"),
+        r#"{"type":"compaction","summary":"s","firstKeptEntryIndex":3}"#,
+        &old_user("three"),
+        "",
+    ]
+    .join("\n");
+    let old = read_lines(text.as_bytes());
+    let path = |transcript: &Transcript| -> Vec<String> {
+        transcript.path_to_leaf().iter().map(|entry| entry.id.as_ref().to_owned()).collect()
+    };
+    assert_eq!(path(&old), ["00000001", "00000003", "00000004", "00000005"]);
+    let shown = |transcript: &Transcript| transcript.tree().shown(&transcript.tree().path()).len();
+    assert_eq!(shown(&old), 3, "two, the summary, three");
+    check_places(text.as_bytes(), &old);
+    // What is appended names what was read; the file is not rewritten.
+    text.push_str(&user_line(&head("00a1", old.append_parent()), &user("four", 4)));
+    text.push('\n');
+    text.push_str(&leaf_line(&head("00a2", Some("00a1")), Some("00000003"), None));
+    text.push('\n');
+    let branched = read_lines(text.as_bytes());
+    assert_eq!(path(&branched), ["00000001", "00000003"]);
+    text.push_str(&user_line(&head("00a3", branched.append_parent()), &user("five", 5)));
+    let grown = read_lines(text.as_bytes());
+    assert_eq!(path(&grown), ["00000001", "00000003", "00a3"]);
+    assert_eq!(grown.entries()[..5], old.entries()[..5]);
+    check_places(text.as_bytes(), &grown);
+}
+
+#[test]
+fn files_without_a_header_or_anything_are_read_and_go_on() {
+    let lone = read_lines(b"{\"type\":\"message\",\"message\":{\"role\":\"user\",\"content\":\"x\"}}");
+    assert_eq!((lone.entries().len(), lone.leaf()), (1, None), "without a header there is no version 1");
+    let mut text = note("a", "null");
+    assert_eq!(read_lines(text.as_bytes()).append_parent(), Some("a"));
+    text.push('\n');
+    text.push_str(HEADER);
+    text.push('\n');
+    text.push_str(&note("b", "\"a\""));
+    let healed = read_lines(text.as_bytes());
+    assert_eq!((healed.path_to_leaf().len(), healed.problems_total), (2, 1));
+    assert!(healed.header.is_some());
+    let empty = read_lines(b"");
+    assert_eq!((empty.leaf(), empty.append_parent(), empty.entries().len()), (None, None, 0));
+}
+
+#[test]
+fn a_line_that_is_too_long_is_left_out_and_counted() {
+    let mut transcript = Transcript::default();
+    let mut reader = Reader::default();
+    let begin = format!("{HEADER}\n{}\n\"", note("a", "null"));
+    reader.push(begin.as_bytes(), |record| transcript.insert(record));
+    let part = vec![b'x'; 1 << 20];
+    for _ in 0..=LINE_BYTES_MAX >> 20 {
+        reader.push(&part, |record| transcript.insert(record));
+    }
+    let end = format!("\"\n{}\n", note("b", "\"a\""));
+    reader.push(end.as_bytes(), |record| transcript.insert(record));
+    assert_eq!(reader.problems(), [crate::transcript::Problem { line: 3, what: ProblemKind::TooLong }]);
+    assert_eq!(reader.problems_total(), 1);
+    assert_eq!(reader.header().map(|header| header.id.as_str()), Some("s"));
+    let length = begin.len() + part.len() * (1 + (LINE_BYTES_MAX >> 20)) + end.len();
+    assert_eq!(reader.at(), length as u64);
+    assert_eq!(transcript.path_to_leaf().len(), 2);
+    assert_eq!(transcript.tree().place(crate::transcript::Position(1)).end, length as u64 - 1);
+}
+
+proptest! {
+    #[test]
+    fn in_whatever_pieces_a_file_comes_it_is_the_same(
+        lines in prop::collection::vec("(\\PC|[\\x00-\\x1f\"{}:]){0,12}", 0..6),
+        ends in prop::sample::select(vec!["\n", "\r\n", "\n\n"]),
+        sizes in prop::collection::vec(1usize..40, 1..6),
+        ended in any::<bool>(),
+    ) {
+        let mut all = vec![HEADER.to_owned()];
+        for (number, line) in lines.iter().enumerate() {
+            all.push(line.clone());
+            all.push(note(&format!("n{number}"), "null"));
+        }
+        let text = all.join(ends) + if ended { ends } else { "" };
+        let whole = read_lines(text.as_bytes());
+        let parts = pieces(text.as_bytes(), &sizes);
+        prop_assert_eq!(parts.entries(), whole.entries());
+        prop_assert_eq!((&parts.header, &parts.problems), (&whole.header, &whole.problems));
+        for at in whole.tree().positions() {
+            prop_assert_eq!(parts.tree().place(at), whole.tree().place(at));
+        }
     }
 }
