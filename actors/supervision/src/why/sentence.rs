@@ -153,7 +153,7 @@ fn panic_text(event: &Event) -> String {
 
 fn dead_lettered(event: &Event, reason: &str, subject: &Subject) -> String {
     let why = match reason {
-        "crashes" => "it crashed its session too often",
+        "crashes" => "it crashed its session, or ended the process, too often",
         "unreadable" => "its message could not be read back",
         other => other,
     };

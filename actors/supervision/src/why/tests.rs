@@ -181,7 +181,7 @@ fn poison_ends_as_a_dead_letter() {
     assert_eq!(
         told[4..],
         [
-            "05 The turn was given up because it crashed its session too often; its user was told, and it is kept as a \
+            "05 The turn was given up because it crashed its session, or ended the process, too often; its user was told, and it is kept as a \
              dead letter, after the crash of 20:00:04.000Z."
                 .to_owned(),
             "now: it was given up, and its user was told".to_owned(),
