@@ -55,7 +55,7 @@ impl Ledger {
     pub fn follow(&mut self, transcript: &Transcript) {
         self.parent = transcript.append_parent().map(Arc::from);
         self.last_ms = self.last_ms.max(transcript.last_ms());
-        self.has_header = transcript.header.is_some() || !transcript.entries().is_empty();
+        self.has_header = transcript.header.is_some();
     }
 
     /// Time of the last line.
@@ -187,5 +187,17 @@ mod tests {
         assert!(path.iter().all(|entry| entry.turn() == Some(turn)));
         let EntryKind::User(user) = &path[0].kind else { panic!("a user entry was written") };
         assert_eq!(&*user.mark.as_ref().unwrap().idempotency_key, "ws:m1");
+
+        // A file that lost its header gets one, behind what it has, and its lines go on where they stood.
+        let first_line = file.iter().position(|byte| *byte == b'\n').unwrap();
+        let mut headless = file.split_off(first_line + 1);
+        let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(5), 15, &read_lines(&headless));
+        let batch = Batch { turn: Some(turn), records: vec![Record::User], ..Batch::default() };
+        let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), wall_ms: 3000 };
+        let (commit, _) = ledger.enter(batch, &setting, &ids);
+        headless.extend(text_of(&commit.lines));
+        let transcript = read_lines(&headless);
+        assert_eq!((commit.lines.len(), transcript.path_to_leaf().len()), (2, 4));
+        assert!(transcript.header.is_some());
     }
 }

@@ -49,6 +49,8 @@ struct RawMessage<'a> {
     output: Option<&'a RawValue>,
     #[serde(borrow)]
     exclude_from_context: Option<&'a RawValue>,
+    #[serde(borrow)]
+    summary: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -105,6 +107,12 @@ pub(super) fn kind(raw: Option<&RawValue>) -> (Kind, EntryKind) {
             let output = string(message.output).unwrap_or_default();
             let text = format!("I ran `{command}` in a shell. Its output:\n{output}");
             (Kind::Bash, EntryKind::Shown([Content::text(text)].into()))
+        }
+        // No program writes these two, but one that meets them shows them.
+        "branchSummary" => (Kind::OtherRole, EntryKind::BranchSummary(string(message.summary).unwrap_or_default())),
+        "compactionSummary" => {
+            let summary = string(message.summary).unwrap_or_default();
+            (Kind::OtherRole, EntryKind::Shown([Content::text(summary)].into()))
         }
         _ => (Kind::OtherRole, withheld),
     }

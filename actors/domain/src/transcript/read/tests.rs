@@ -300,6 +300,32 @@ fn check_places(bytes: &[u8], transcript: &Transcript) {
 }
 
 #[test]
+fn every_role_says_what_it_should() {
+    let shown = |text: &str| EntryKind::Shown([Content::text(text)].into());
+    let withheld = EntryKind::Silent(crate::transcript::Note::Withheld);
+    for (message, kind, expected) in [
+        (r#"{"role":"custom","customType":"x","content":"hi","display":false}"#, Kind::CustomRole, shown("hi")),
+        (r#"{"role":"hookMessage","content":"hi"}"#, Kind::CustomRole, shown("hi")),
+        (
+            r#"{"role":"bashExecution","command":"ls","output":"a","exitCode":0}"#,
+            Kind::Bash,
+            shown("I ran `ls` in a shell. Its output:\na"),
+        ),
+        (r#"{"role":"bashExecution","command":"ls","excludeFromContext":true}"#, Kind::Bash, withheld.clone()),
+        (r#"{"role":"branchSummary","summary":"s"}"#, Kind::OtherRole, EntryKind::BranchSummary("s".to_owned())),
+        (r#"{"role":"compactionSummary","summary":"s"}"#, Kind::OtherRole, shown("s")),
+        (r#"{"role":"system","content":"s"}"#, Kind::OtherRole, withheld.clone()),
+        ("null", Kind::OtherRole, withheld),
+    ] {
+        let line = format!(r#"{{"type":"message","id":"a","parentId":null,"message":{message}}}"#);
+        let transcript = read_lines(line.as_bytes());
+        assert_eq!(transcript.tree().kind(crate::transcript::Position(0)), kind, "{message}");
+        assert_eq!(transcript.entries()[0].kind, expected, "{message}");
+        check_places(line.as_bytes(), &transcript);
+    }
+}
+
+#[test]
 fn an_entry_is_read_alone_by_its_place() {
     let user = |id: &str, text: &str| {
         format!(r#"{{"type":"message","id":"{id}","parentId":"o","message":{{"role":"user","content":"{text}"}}}}"#)
