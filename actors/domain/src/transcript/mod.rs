@@ -14,7 +14,7 @@
 
 pub mod copy;
 mod index;
-mod object;
+pub(crate) mod object;
 mod pen;
 mod read;
 mod record;

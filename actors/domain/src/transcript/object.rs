@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 /// The fields of an object, in their order.
-pub(super) struct Object<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
+pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
 
 // === impl Object ===
 
