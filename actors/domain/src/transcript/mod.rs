@@ -9,6 +9,10 @@
 //! * [`copy`] makes new files of old ones: forks, and branches taken out;
 //! * [`turn_record`] says what became of a turn.
 //!
+//! A file that is too long for memory is read into a [`TreeIndex`] alone; [`TreeIndex::shown`] of its path says which
+//! entries a model is shown, [`read_entry`] reads each of them by its place, and [`Transcript::part`] is the
+//! conversation that they make, which then grows by [`Transcript::follow`].
+//!
 //! **Invariant:** nothing here changes or drops a line that exists. What is not understood is kept as
 //! [`EntryKind::Opaque`] and only looked through.
 

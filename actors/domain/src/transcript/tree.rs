@@ -76,10 +76,13 @@ impl TreeIndex {
             EntryKind::Leaf { valid, .. } => *valid = self.is_valid_leaf_row(at),
             EntryKind::Compaction { first_kept, .. } | EntryKind::Reset { first_kept } => {
                 // In version 1 it is a number; and what is shown goes by the path, where unknown records are not.
-                let kept = self.kept_id(at);
-                let is_node = kept.and_then(|id| self.position(id)).is_none_or(|kept| self.kind(kept).is_node());
-                *first_kept =
-                    if is_node { kept.map(Arc::from) } else { self.first_kept(at).map(|kept| self.id(kept).into()) };
+                *first_kept = self.kept_id(at).map(|id| match self.position(id) {
+                    Some(kept) if !self.kind(kept).is_node() => {
+                        let node = self.node_of(id).or_else(|| self.first_kept(at));
+                        node.map_or(id, |node| self.id(node)).into()
+                    }
+                    Some(_) | None => id.into(),
+                });
             }
             EntryKind::User(_)
             | EntryKind::Assistant(_)

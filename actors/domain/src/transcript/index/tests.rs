@@ -361,3 +361,33 @@ fn turns_and_settings_are_told() {
     assert_eq!(settings("e").model, Some(("p", "n")));
     assert_eq!(settings("f").model, Some(("q", "o")));
 }
+
+#[test]
+fn a_part_grows_as_the_whole_does() {
+    let user = |id: &str, parent: &str, rest: &str| {
+        format!(
+            r#"{{"type":"message","id":"{id}","parentId":"{parent}"{rest},"message":{{"role":"user","content":"{id}"}}}}"#
+        )
+    };
+    let mut lines = vec![
+        user("a", "gone", ""),
+        user("b", "a", ""),
+        r#"{"type":"label","id":"l","parentId":"b","targetId":"a","label":"x"}"#.to_owned(),
+        r#"{"type":"compaction","id":"z","parentId":"l","summary":"s","firstKeptEntryId":"l"}"#.to_owned(),
+        user("c", "z", ""),
+        user("side", "c", r#","appendMode":"side""#),
+    ];
+    let whole = read_lines(lines.join("\n").as_bytes());
+    let shown = whole.tree().shown(&whole.tree().path()).into_iter();
+    let mut part = Transcript::part(shown.map(|at| whole.entries()[at.0 as usize].clone()));
+    let mut parent = "side";
+    for id in ["d", "e", "f"] {
+        lines.push(user(id, parent, ""));
+        let whole = read_lines(lines.join("\n").as_bytes());
+        part.follow(whole.entries().last().unwrap().clone());
+        let messages = |transcript: &Transcript| crate::history::select(&transcript.path_to_leaf(), 1_000_000);
+        assert_eq!(messages(&part), messages(&whole));
+        assert!(part.chain_from(0).is_some(), "requests share what was said before");
+        parent = id;
+    }
+}
