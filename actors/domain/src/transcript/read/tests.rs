@@ -72,6 +72,15 @@ fn lines_have_the_documented_form() {
         custom_line(&head("b", Some("a")), "note", Some(&Value::from(1))),
         r#"{"type":"custom","customType":"note","data":1,"id":"b","parentId":"a","timestamp":"2026-11-29T20:53:29.123Z"}"#
     );
+    let key = SessionKey::new("cli:direct").unwrap();
+    let session = SessionId(uuid::Uuid::from_u128(7));
+    let fields = HeaderFields { session, key: &key, timestamp_ms: 5, cwd: "/w", parent_session: Some("/s/old.jsonl") };
+    let header = header_line(&fields);
+    assert_eq!(
+        header,
+        r#"{"type":"session","version":3,"id":"00000000-0000-0000-0000-000000000007","timestamp":"1970-01-01T00:00:00.005Z","cwd":"/w","parentSession":"/s/old.jsonl","sessionKey":"cli:direct"}"#
+    );
+    assert_eq!(read_lines(header.as_bytes()).header.unwrap().parent_session.as_deref(), Some("/s/old.jsonl"));
     let line = assistant_line(&head("b", Some("a")), &answer("yes", 1, Some(TurnClose::Done)));
     let value: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(value["message"]["usage"]["input"], 6);
