@@ -14,6 +14,7 @@
 
 mod kept;
 mod repair;
+mod window;
 
 use crate::budget::message_tokens;
 use crate::chat::Message;
@@ -22,6 +23,7 @@ use crate::transcript::Entry;
 
 pub use kept::Kept;
 pub use repair::{Repaired, repair};
+pub use window::{entry_tokens, newest, suffices};
 
 /// Answers a call that has no result: one that may have had an effect gets its own in the transcript.
 pub const NOT_RUN: &str = "This call was not run.";

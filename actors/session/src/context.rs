@@ -10,41 +10,58 @@ use domain::history::Kept;
 use domain::ids::TurnId;
 use domain::prompt::{RequestParts, Round, chat_request};
 use domain::request::ChatRequest;
-use domain::transcript::{Entry, Transcript, turn_record};
+use domain::transcript::{Entry, Transcript, TreeIndex, turn_record};
 use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
 
+use crate::reading::Window;
 use crate::shared::Shared;
 use crate::turn::{Tools, Written};
 
 /// How long a conversation in memory is trusted before the file is looked at again.
 pub const FRESH_FOR: Duration = Duration::from_secs(2);
 
-/// A transcript in memory, counted among those of the process.
+/// What the model can see of a transcript, counted among what all sessions keep.
 pub struct Context {
-    transcript: Transcript,
+    window: Window,
     kept: Kept,
-    bytes: u64,
     /// When it was last known to be what the file says.
     pub checked_at: Duration,
     shared: Arc<Shared>,
 }
 
+/// What a conversation in memory says of a turn.
+pub enum Told {
+    /// All that there is.
+    Known(Option<TurnRecord>),
+    /// The file has to be asked.
+    Unknown,
+}
+
 // === impl Context ===
 
 impl Context {
-    /// Keeps `transcript`, which takes about `bytes`.
-    pub fn new(transcript: Transcript, bytes: u64, now: Duration, shared: &Arc<Shared>) -> Self {
-        shared.hot.add(bytes);
-        Self { transcript, kept: Kept::default(), bytes, checked_at: now, shared: Arc::clone(shared) }
+    /// Keeps `window`.
+    pub fn new(window: Window, now: Duration, shared: &Arc<Shared>) -> Self {
+        shared.hot.add(window.bytes);
+        Self { window, kept: Kept::default(), checked_at: now, shared: Arc::clone(shared) }
     }
 
-    /// Adds our own entries, as they are committed.
+    /// Adds our own entries, whose lines take `bytes`, as they are committed.
     pub fn push(&mut self, entries: Vec<Entry>, bytes: u64) {
-        self.bytes += bytes;
+        self.window.bytes += bytes;
         self.shared.hot.add(bytes);
         for entry in entries {
-            self.transcript.push(entry);
+            self.window.transcript.follow(entry);
+        }
+    }
+
+    /// Lets go what no request can show any more, once that is most of it. Between turns.
+    pub fn trim(&mut self) {
+        let before = self.window.bytes;
+        if self.window.trim(self.shared.config.context_window_tokens) {
+            self.kept = Kept::default();
+            self.shared.hot.take(before - self.window.bytes);
         }
     }
 
@@ -57,7 +74,7 @@ impl Context {
             temperature: shared.config.temperature,
             context_window_tokens: shared.config.context_window_tokens,
             frame: &shared.system.frame(),
-            transcript: &self.transcript,
+            transcript: &self.window.transcript,
             turn,
             body,
             round: match tools {
@@ -69,14 +86,17 @@ impl Context {
     }
 
     /// What the transcript has of a turn.
-    pub fn record(&self, turn: TurnId) -> Option<TurnRecord> {
-        record(&self.transcript, turn)
+    pub fn record(&self, turn: TurnId) -> Told {
+        let transcript = &self.window.transcript;
+        let from_its_begin =
+            transcript.entries().iter().any(|entry| entry.user().is_some() && entry.turn() == Some(turn));
+        if from_its_begin || self.window.is_all { Told::Known(record(transcript, turn)) } else { Told::Unknown }
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.shared.hot.take(self.bytes);
+        self.shared.hot.take(self.window.bytes);
     }
 }
 
@@ -95,10 +115,13 @@ pub fn record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> {
     Some(TurnRecord::Ended { result, text, stop, usage: record.usage, model: record.model.to_string() })
 }
 
-/// Turns whose end stands in the transcript.
-pub fn answered(transcript: &Transcript) -> HashSet<TurnId> {
-    let ends = transcript.entries().iter().filter(|entry| entry.assistant().is_some_and(|said| said.end.is_some()));
-    ends.filter_map(Entry::turn).collect()
+/// Which of `turns` have their end in the transcript.
+pub fn answered(tree: &TreeIndex, turns: &HashSet<TurnId>) -> HashSet<TurnId> {
+    if turns.is_empty() {
+        return HashSet::new();
+    }
+    let ends = tree.positions().filter(|at| tree.ends_turn(*at));
+    ends.filter_map(|at| tree.turn(at)).filter(|turn| turns.contains(turn)).collect()
 }
 
 /// How far `turn` stands in `transcript`.

@@ -10,6 +10,7 @@ use domain::transcript::{Head, leaf_line};
 use protocol::journal::Line;
 use supervision::ports::{Disk, DiskFile, Open};
 
+use crate::reading::{PIECE_BYTES, Source};
 use crate::repair::{Cut, decide, text_of};
 
 /// Copies of damaged bytes that one moment can have.
@@ -78,23 +79,19 @@ pub fn append(disk: &dyn Disk, path: &Path, known: Known, lines: &[Line], spare:
         file.write_at(&bytes, at)?;
         return standing(&*file, at + bytes.len() as u64, None);
     }
-    let mut bytes = Vec::new();
-    settle(disk, path, &*file, &mut bytes, at, lines, spare)
+    settle(disk, path, &*file, at, lines, spare)
 }
 
-/// Brings the file up to the journal's lines: `at` bytes are known to be good, `lines` follow. Returns its bytes too.
-/// A file that nothing is known of was brought along, and is taken as it is.
-pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare) -> io::Result<(Standing, Vec<u8>)> {
+/// Brings the file up to the journal's lines: `at` bytes are known to be good, `lines` follow. A file that nothing is
+/// known of was brought along, and is taken as it is.
+pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare) -> io::Result<(Standing, Source)> {
     if at == 0 && lines.is_empty() {
-        let (bytes, stamp) = whole(disk, path)?;
-        let end = after_last_line(&bytes);
-        let (bytes, standing) = foresee(bytes, stamp, end, lines);
-        return Ok((standing, bytes));
+        return peek(disk, path, at, lines);
     }
-    let mut bytes = Vec::new();
     let file = create(disk, path)?;
-    let standing = settle(disk, path, &*file, &mut bytes, at, lines, spare)?;
-    Ok((standing, bytes))
+    let standing = settle(disk, path, &*file, at, lines, spare)?;
+    let source = Source { file: Some(file), keep: standing.length, rest: Vec::new() };
+    Ok((standing, source))
 }
 
 /// Completes a file that nobody else writes meanwhile: `at` bytes are known to be good, `lines` are all that follow. The
@@ -109,10 +106,7 @@ pub fn complete(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Re
     if at > length || !line_ends_at(&*file, at)? {
         return Ok(None);
     }
-    let mut tail = vec![0; usize::try_from(length - at).map_err(io::Error::other)?];
-    let got = file.read_at(&mut tail, at)?;
-    tail.truncate(got);
-    let repair = decide(&tail, lines);
+    let repair = decide(&rest_of(&*file, at)?, lines);
     if repair.foreign > 0 || repair.cut == Cut::Damaged {
         return Ok(None);
     }
@@ -127,39 +121,59 @@ pub fn complete(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Re
 
 /// What the file will hold once `lines` are written, without writing anything. Unless there are some, the length takes
 /// in complete lines of somebody else. What is no complete line stays for the next write to sort out.
-pub fn peek(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Result<(Vec<u8>, Standing)> {
-    let (bytes, stamp) = whole(disk, path)?;
-    Ok(foresee(bytes, stamp, at, lines))
+pub fn peek(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Result<(Standing, Source)> {
+    let file = match disk.open(path, Open::Read) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let Some(file) = file else {
+        let behind = at > 0;
+        let found = behind.then(|| Found { changed: Some((at, 0)), ..Found::default() });
+        let length = if lines.is_empty() { 0 } else { at };
+        let source = Source { file: None, keep: 0, rest: text_of(lines) };
+        return Ok((Standing { length, stamp: None, found, behind }, source));
+    };
+    let was = file.opened();
+    let brought = at == 0 && lines.is_empty();
+    let at = if brought { end_of_last_line(&*file, was.length)? } else { at };
+    let behind = !line_ends_at(&*file, at)?;
+    let base = if behind { 0 } else { at };
+    let tail = if brought { Vec::new() } else { rest_of(&*file, base)? };
+    let repair = decide(&tail, lines);
+    let keep = base + repair.keep as u64;
+    let kept = tail.get(..repair.keep).unwrap_or(&[]);
+    let length = if lines.is_empty() { base + after_last_line(kept) } else { at };
+    let mut rest = if repair.unended { b"\n".to_vec() } else { Vec::new() };
+    rest.extend(text_of(lines.get(repair.have..).unwrap_or(&[])));
+    let found = behind.then(|| Found { changed: Some((at, was.length)), ..Found::default() });
+    Ok((Standing { length, stamp: Some(was.stamp), found, behind }, Source { file: Some(file), keep, rest }))
 }
 
-fn foresee(mut bytes: Vec<u8>, stamp: Option<Stamp>, at: u64, lines: &[Line]) -> (Vec<u8>, Standing) {
-    let had = bytes.len() as u64;
-    let base = base_of(&bytes, at);
-    let behind = base.is_none();
-    let base = base.unwrap_or(0);
-    let repair = decide(bytes.get(base..).unwrap_or(&[]), lines);
-    bytes.truncate(base + repair.keep);
-    let length = if lines.is_empty() { after_last_line(&bytes) } else { at };
-    if repair.unended {
-        bytes.push(b'\n');
+/// Everything from `at` on.
+fn rest_of(file: &dyn DiskFile, at: u64) -> io::Result<Vec<u8>> {
+    let length = file.opened().length.saturating_sub(at);
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    let got = file.read_at(&mut bytes, at)?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// Where the last line that is ended ends, in a file of `length` bytes.
+fn end_of_last_line(file: &dyn DiskFile, length: u64) -> io::Result<u64> {
+    let mut end = length;
+    while end > 0 {
+        let start = end.saturating_sub(PIECE_BYTES);
+        let mut piece = vec![0; usize::try_from(end - start).map_err(io::Error::other)?];
+        let got = file.read_at(&mut piece, start)?;
+        piece.truncate(got);
+        let found = after_last_line(&piece);
+        if found > 0 {
+            return Ok(start + found);
+        }
+        end = start;
     }
-    bytes.extend(text_of(lines.get(repair.have..).unwrap_or(&[])));
-    let found = behind.then(|| Found { changed: Some((at, had)), ..Found::default() });
-    (bytes, Standing { length, stamp, found, behind })
-}
-
-fn whole(disk: &dyn Disk, path: &Path) -> io::Result<(Vec<u8>, Option<Stamp>)> {
-    // The identity is taken first: a change in between is seen the next time.
-    match stamp(disk, path)? {
-        Some(stamp) => Ok((disk.read(path)?, Some(stamp))),
-        None => Ok((Vec::new(), None)),
-    }
-}
-
-/// `at`, if a line ends there; `None` if that part of the file is not what it was.
-fn base_of(bytes: &[u8], at: u64) -> Option<usize> {
-    let at = usize::try_from(at).ok()?;
-    (at == 0 || bytes.get(at - 1) == Some(&b'\n')).then_some(at)
+    Ok(0)
 }
 
 fn line_ends_at(file: &dyn DiskFile, at: u64) -> io::Result<bool> {
@@ -201,36 +215,33 @@ fn create(disk: &dyn Disk, path: &Path) -> io::Result<Box<dyn DiskFile>> {
     }
 }
 
-/// Reads the whole file, compares what is behind `at` with `lines`, and makes it right. `bytes` is the file afterwards.
+/// Compares what is behind `at` with `lines`, and makes it right.
 fn settle(
     disk: &dyn Disk,
     path: &Path,
     file: &dyn DiskFile,
-    bytes: &mut Vec<u8>,
     at: u64,
     lines: &[Line],
     spare: &Spare,
 ) -> io::Result<Standing> {
     let length = file.opened().length;
-    bytes.resize(usize::try_from(length).map_err(io::Error::other)?, 0);
-    let got = file.read_at(bytes, 0)?;
-    bytes.truncate(got);
     // A file that lost bytes which were on the device is compared from its start: our lines are found wherever they are.
-    let base = base_of(bytes, at);
-    let repair = decide(bytes.get(base.unwrap_or(0)..).unwrap_or(&[]), lines);
-    let keep = base.unwrap_or(0) + repair.keep;
+    let lost_some = !line_ends_at(file, at)?;
+    let base = if lost_some { 0 } else { at };
+    let tail = rest_of(file, base)?;
+    let repair = decide(&tail, lines);
+    let (kept, cut) = tail.split_at_checked(repair.keep).unwrap_or((&tail, &[]));
     // A file of which the journal knows nothing was brought along; that is no change.
-    let known = at > 0 && base.is_some();
+    let known = at > 0 && !lost_some;
     let mut found = Found { foreign_lines: if known { repair.foreign } else { 0 }, ..Found::default() };
     let mut lost = Vec::new();
-    if base.is_none() {
+    if lost_some {
         found.changed = Some((at, length));
         lost.push(format!("of the transcript's first {at} bytes, which the journal no longer has, some are gone"));
     }
     if repair.cut == Cut::Damaged {
-        let rest = bytes.get(keep..).unwrap_or(&[]);
-        move_aside(disk, path, rest, spare.now_ms)?;
-        lost.push(format!("moved aside: {} of the transcript that nobody can read", counted(rest.len(), "byte")));
+        move_aside(disk, path, cut, spare.now_ms)?;
+        lost.push(format!("moved aside: {} of the transcript that nobody can read", counted(cut.len(), "byte")));
     }
     found.lost = (!lost.is_empty()).then(|| lost.join("; "));
     let mut added = if repair.unended { b"\n".to_vec() } else { Vec::new() };
@@ -242,18 +253,19 @@ fn settle(
         added.extend_from_slice(leaf_line(&head, Some(&last.id), None).as_bytes());
         added.push(b'\n');
     }
-    if keep < bytes.len() {
-        file.set_length(keep as u64)?;
-        bytes.truncate(keep);
+    let keep = base + kept.len() as u64;
+    if !cut.is_empty() {
+        file.set_length(keep)?;
     }
-    bytes.append(&mut added);
+    let end = keep + added.len() as u64;
     // Also what agrees is written: after a failed sync the system takes for clean what never reached the device.
-    let from = if repair.have > 0 { base.unwrap_or(0) } else { keep };
-    if let Some(ours) = bytes.get(from..).filter(|ours| !ours.is_empty()) {
-        file.write_at(ours, from as u64)?;
+    let agrees = if repair.have > 0 { kept } else { &[] };
+    let ours = [agrees, &added].concat();
+    if !ours.is_empty() {
+        file.write_at(&ours, end - ours.len() as u64)?;
     }
     let noteworthy = found != Found::default();
-    standing(file, bytes.len() as u64, noteworthy.then_some(found))
+    standing(file, end, noteworthy.then_some(found))
 }
 
 /// Keeps bytes that are about to be cut off, in a new file that is on the device when this returns.
@@ -283,207 +295,4 @@ fn damaged_path(path: &Path, now_ms: u64) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use supervision::memory::PowerCutDisk;
-
-    use super::*;
-
-    fn line(id: &str) -> Line {
-        Line { id: id.into(), text: format!(r#"{{"type":"message","id":"{id}"}}"#).into() }
-    }
-
-    fn known(length: u64) -> Known {
-        Known { length, stamp: None, rest_is_all: false }
-    }
-
-    fn spare() -> Spare {
-        Spare { id: EntryId(0x5a5a), now_ms: 7 }
-    }
-
-    fn disk() -> (Arc<PowerCutDisk>, PathBuf) {
-        let disk = PowerCutDisk::new();
-        disk.create_dir_all(Path::new("/s")).unwrap();
-        (disk, PathBuf::from("/s/a.jsonl"))
-    }
-
-    fn put(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
-        let file = disk.open(path, Open::Create).unwrap();
-        file.set_length(0).unwrap();
-        file.write_at(bytes, 0).unwrap();
-    }
-
-    #[test]
-    fn appends_make_the_file_and_its_directory() {
-        let disk = PowerCutDisk::new();
-        let path = PathBuf::from("/new/dir/a.jsonl");
-        let first = append(&*disk, &path, known(0), &[line("a")], &spare()).unwrap();
-        let second = append(&*disk, &path, known(first.length), &[line("b")], &spare()).unwrap();
-        assert_eq!(second.found, None);
-        assert_eq!(disk.read(&path).unwrap(), text_of(&[line("a"), line("b")]));
-    }
-
-    #[test]
-    fn an_append_that_is_repeated_after_any_byte_is_complete_once() {
-        let lines = [line("b"), line("c")];
-        let before = text_of(&[line("a")]);
-        let whole = text_of(&[line("a"), line("b"), line("c")]);
-        for length in before.len()..=whole.len() {
-            let (disk, path) = disk();
-            put(&*disk, &path, &whole[..length]);
-            let standing = append(&*disk, &path, known(before.len() as u64), &lines, &spare()).unwrap();
-            assert_eq!((standing.length, standing.found), (whole.len() as u64, None));
-            assert_eq!(disk.read(&path).unwrap(), whole);
-        }
-    }
-
-    #[test]
-    fn a_missing_file_is_told_and_written_again() {
-        let (disk, path) = disk();
-        let (standing, bytes) = open(&*disk, &path, 500, &[line("a")], &spare()).unwrap();
-        assert!(standing.found.unwrap().lost.unwrap().contains("500"));
-        assert_eq!(bytes, text_of(&[line("a")]));
-        assert_eq!(disk.read(&path).unwrap(), bytes);
-    }
-
-    #[test]
-    fn no_file_and_no_lines_is_a_new_session() {
-        let (disk, path) = disk();
-        let (standing, bytes) = open(&*disk, &path, 0, &[], &spare()).unwrap();
-        assert_eq!((standing, bytes), (Standing::default(), Vec::new()));
-        assert!(disk.stat(&path).is_err());
-    }
-
-    #[test]
-    fn unknown_bytes_are_kept_in_a_copy() {
-        let (disk, path) = disk();
-        let mut bytes = text_of(&[line("a")]);
-        let at = bytes.len() as u64;
-        bytes.extend_from_slice(b"\xffjunk");
-        put(&*disk, &path, &bytes);
-        let (standing, bytes) = open(&*disk, &path, at, &[line("b")], &spare()).unwrap();
-        assert_eq!(bytes, text_of(&[line("a"), line("b")]));
-        assert!(standing.found.unwrap().lost.is_some());
-        assert_eq!(disk.read(Path::new("/s/a.jsonl.damaged-7")).unwrap(), b"\xffjunk");
-    }
-
-    #[test]
-    fn each_damage_has_its_own_copy() {
-        let (disk, path) = disk();
-        let mut at = 0;
-        for junk in [&b"first"[..], b"second"] {
-            at = append(&*disk, &path, known(at), &[line("a")], &spare()).unwrap().length;
-            disk.open(&path, Open::Write).unwrap().write_at(junk, at).unwrap();
-        }
-        append(&*disk, &path, known(at), &[line("a")], &spare()).unwrap();
-        assert_eq!(disk.read(&path).unwrap(), text_of(&[line("a"), line("a"), line("a")]));
-        for (copy, junk) in [("7", &b"first"[..]), ("8", b"second")] {
-            assert_eq!(disk.read(Path::new(&format!("/s/a.jsonl.damaged-{copy}"))).unwrap(), junk);
-        }
-    }
-
-    #[test]
-    fn nothing_is_written_to_a_file_that_lost_lines_unless_all_of_them_are_at_hand() {
-        let (a, b) = (line("a"), line("b"));
-        let at = text_of(&[a.clone(), b.clone()]).len() as u64;
-        // Cut, emptied, or replaced by something longer.
-        for left in [text_of(std::slice::from_ref(&a)), Vec::new(), vec![b'x'; 500]] {
-            let (disk, path) = disk();
-            put(&*disk, &path, &left);
-            let standing = append(&*disk, &path, known(at), &[line("c")], &spare()).unwrap();
-            assert!(standing.behind);
-            assert_eq!(standing.found.unwrap().changed, Some((at, left.len() as u64)));
-            assert_eq!(disk.read(&path).unwrap(), left);
-            let all = Known { rest_is_all: true, ..known(at) };
-            let standing = append(&*disk, &path, all, &[line("c")], &spare()).unwrap();
-            assert!(!standing.behind && standing.found.unwrap().lost.is_some());
-            let text = String::from_utf8(disk.read(&path).unwrap()).unwrap();
-            assert!(text.contains(&*line("c").text) && text.ends_with('\n'), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_was_brought_along_is_left_as_it_is() {
-        let brought = b"{\"type\":\"session\"}\nno json\n{\"type\":\"custom\"}\n{\"type\":\"cu";
-        let (disk, path) = disk();
-        put(&*disk, &path, brought);
-        let (standing, bytes) = open(&*disk, &path, 0, &[], &spare()).unwrap();
-        let whole_lines = &brought[..brought.len() - 11];
-        assert_eq!((standing.length, standing.found, &*bytes), (whole_lines.len() as u64, None, whole_lines));
-        assert_eq!(disk.read(&path).unwrap(), brought);
-        append(&*disk, &path, known(standing.length), &[line("a")], &spare()).unwrap();
-        assert_eq!(disk.read(&path).unwrap(), [whole_lines, &text_of(&[line("a")])].concat());
-        assert_eq!(disk.read(Path::new("/s/a.jsonl.damaged-7")).unwrap(), b"{\"type\":\"cu");
-    }
-
-    #[test]
-    fn foreign_lines_stay_and_a_leaf_row_points_at_ours() {
-        let (disk, path) = disk();
-        let mut bytes = text_of(&[line("a")]);
-        let at = bytes.len() as u64;
-        bytes.extend(text_of(&[line("foreign")]));
-        put(&*disk, &path, &bytes);
-        let standing = append(&*disk, &path, known(at), &[line("b")], &spare()).unwrap();
-        assert_eq!(standing.found, Some(Found { foreign_lines: 1, ..Found::default() }));
-        let text = String::from_utf8(disk.read(&path).unwrap()).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 4);
-        assert!(lines[3].contains(r#""type":"leaf""#) && lines[3].contains(r#""targetId":"b""#), "{}", lines[3]);
-    }
-
-    #[test]
-    fn a_power_cut_at_any_moment_is_repaired_from_the_journal() {
-        let lines: Vec<Line> = (0..12)
-            .map(|number| Line { text: line(&"x".repeat(100 * number)).text, id: number.to_string().into() })
-            .collect();
-        for seed in 0..200 {
-            let (disk, path) = disk();
-            disk.sync_fs(Path::new("/s")).unwrap();
-            let (mut at, mut synced) = (0, 0);
-            let written = usize::try_from(seed % 13).unwrap();
-            for (number, line) in lines.iter().enumerate().take(written) {
-                at = append(&*disk, &path, known(at), std::slice::from_ref(line), &spare()).unwrap().length;
-                if u64::try_from(number).unwrap() == seed % 7 {
-                    disk.sync_fs(Path::new("/s")).unwrap();
-                    synced = number + 1;
-                }
-            }
-            let after = disk.cut(seed);
-            let mark = text_of(&lines[..synced]).len() as u64;
-            let (standing, bytes) = open(&*after, &path, mark, &lines[synced..], &spare()).unwrap();
-            assert_eq!(bytes, text_of(&lines), "seed {seed}");
-            assert_eq!(standing.found, None, "seed {seed}");
-            assert_eq!(after.read(&path).unwrap(), bytes);
-        }
-    }
-
-    #[test]
-    fn a_file_is_completed_only_if_all_of_it_is_ours() {
-        let ours = vec![line("a"), line("b"), line("c")];
-        let (whole, head) = (text_of(&ours), text_of(&[line("head")]));
-        let foreign = b"{\"id\":\"f\",\"type\":\"custom\"}\n".as_slice();
-        for (name, tail, complete) in [
-            ("nothing", Vec::new(), true),
-            ("all", whole.clone(), true),
-            ("a part of a line", whole[..whole.len() - 5].to_vec(), true),
-            ("zeros", vec![0; 7], true),
-            ("somebody else's", [&whole, foreign].concat(), false),
-            ("what nobody can read", b"junk".to_vec(), false),
-        ] {
-            let disk = PowerCutDisk::new();
-            let path = Path::new("/s.jsonl");
-            let before = [head.clone(), tail].concat();
-            disk.open(path, Open::Create).unwrap().write_at(&before, 0).unwrap();
-            let length = super::complete(&*disk, path, head.len() as u64, &ours).unwrap();
-            let expected = if complete { [head.clone(), whole.clone()].concat() } else { before };
-            assert_eq!(length, complete.then_some(expected.len() as u64), "{name}");
-            assert_eq!(disk.read(path).unwrap(), expected, "{name}");
-            assert_eq!(super::complete(&*disk, path, 10_000, &ours).unwrap(), None, "{name}: it lost its beginning");
-        }
-        let disk = PowerCutDisk::new();
-        assert_eq!(super::complete(&*disk, Path::new("/gone.jsonl"), 5, &ours).unwrap(), None);
-        assert!(disk.stat(Path::new("/gone.jsonl")).is_err());
-        assert_eq!(super::complete(&*disk, Path::new("/new.jsonl"), 0, &ours).unwrap(), Some(whole.len() as u64));
-    }
-}
+mod tests;

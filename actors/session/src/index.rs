@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 use domain::chat::plain_text;
 use domain::ids::{SessionId, SessionKey};
 use domain::text::ellipsis;
-use domain::transcript::{Transcript, read_lines};
+use domain::transcript::{Header, Transcript, UserEntry, read_lines};
 use protocol::journal::Line;
 use protocol::transcripts::{Page, Summary};
 use tokio::sync::watch;
@@ -52,6 +52,18 @@ struct Rows {
     ended: Option<HashSet<SessionKey>>,
 }
 
+/// The first words of a message.
+pub fn preview(user: &UserEntry) -> Option<Arc<str>> {
+    let text = plain_text(&user.content);
+    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    Some(Arc::from(ellipsis(line.trim(), PREVIEW_CHARS_MAX)))
+}
+
+/// The first words of the first message.
+pub fn first_preview(transcript: &Transcript) -> Option<Arc<str>> {
+    preview(transcript.entries().iter().find_map(|entry| entry.user())?)
+}
+
 // === impl Row ===
 
 impl Row {
@@ -66,26 +78,20 @@ impl Row {
         }
     }
 
-    /// Of the transcript that a file of `bytes` bytes has; `counted`: it was read to its end.
-    pub fn of(transcript: &Transcript, bytes: u64, counted: bool, updated_ms: u64) -> Self {
-        let id = transcript.header.as_ref().map(|header| header.id.as_str()).filter(|id| !id.is_empty());
-        let entries = if counted { transcript.entries().len() as u64 } else { UNCOUNTED };
-        let row = Self {
-            session: id.map(Arc::from),
-            preview: OnceLock::new(),
-            entries: AtomicU64::new(entries),
+    /// Of a transcript in a file of `bytes` bytes. `entries` where they were counted.
+    pub fn of(
+        header: Option<&Header>,
+        preview: Option<Arc<str>>,
+        entries: Option<usize>,
+        bytes: u64,
+        updated_ms: u64,
+    ) -> Self {
+        Self {
+            session: header.map(|header| header.id.as_str()).filter(|id| !id.is_empty()).map(Arc::from),
+            preview: preview.map(OnceLock::from).unwrap_or_default(),
+            entries: AtomicU64::new(entries.map_or(UNCOUNTED, |entries| entries as u64)),
             bytes: AtomicU64::new(bytes),
             updated_ms: AtomicU64::new(updated_ms),
-        };
-        row.take_preview(transcript);
-        row
-    }
-
-    fn take_preview(&self, transcript: &Transcript) {
-        let first = transcript.entries().iter().find_map(|entry| entry.user()).map(|user| plain_text(&user.content));
-        let line = first.as_deref().and_then(|first| first.lines().find(|line| !line.trim().is_empty()));
-        if let Some(line) = line {
-            self.preview.get_or_init(|| Arc::from(ellipsis(line.trim(), PREVIEW_CHARS_MAX)));
         }
     }
 
@@ -99,7 +105,10 @@ impl Row {
         if self.preview.get().is_none()
             && let Some(said) = lines.iter().find(|line| line.text.contains("\"role\":\"user\""))
         {
-            self.take_preview(&read_lines(said.text.as_bytes()));
+            let said = read_lines(said.text.as_bytes());
+            if let Some(line) = first_preview(&said) {
+                self.preview.get_or_init(|| line);
+            }
         }
     }
 
@@ -279,7 +288,7 @@ mod tests {
         let shown = row.summary(&key("k"));
         let counts = (shown.entries, shown.bytes, shown.updated_ms);
         assert_eq!((counts, shown.preview.as_deref()), ((Some(5), 100, 9), Some("hello")));
-        let long = Row::of(&Transcript::default(), 1 << 20, false, 3);
+        let long = Row::of(None, None, None, 1 << 20, 3);
         long.grew(&[line("1", user)], 4);
         assert_eq!(long.summary(&key("k")).entries, None, "what was not counted stays so");
     }

@@ -6,12 +6,13 @@ use domain::body::TurnBody;
 use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
 use domain::time::later;
 use domain::transcript::{
-    AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, Transcript, UserEntry, UserMark,
-    assistant_line, header_line, tool_result_line, user_line,
+    AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, UserEntry, UserMark, assistant_line,
+    header_line, tool_result_line, user_line,
 };
 use protocol::journal::{Accepted, Commit, Line};
 use supervision::ports::Ids;
 
+use crate::reading::Reading;
 use crate::turn::{Batch, Record};
 
 /// Where the next line goes.
@@ -44,18 +45,18 @@ pub struct Setting<'a> {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Behind what `transcript` holds.
-    pub fn new(session: SessionId, epoch: Epoch, next_commit: u64, transcript: &Transcript) -> Self {
+    /// Behind what was read.
+    pub fn new(session: SessionId, epoch: Epoch, next_commit: u64, read: &Reading) -> Self {
         let mut ledger = Self { session, epoch, next_commit, parent: None, last_ms: 0, has_header: false };
-        ledger.follow(transcript);
+        ledger.follow(read);
         ledger
     }
 
-    /// Goes on behind what `transcript` holds.
-    pub fn follow(&mut self, transcript: &Transcript) {
-        self.parent = transcript.append_parent().map(Arc::from);
-        self.last_ms = self.last_ms.max(transcript.last_ms());
-        self.has_header = transcript.header.is_some();
+    /// Goes on behind what was read.
+    pub fn follow(&mut self, read: &Reading) {
+        self.parent = read.tree.append_parent().map(Arc::from);
+        self.last_ms = self.last_ms.max(read.last_ms());
+        self.has_header = read.header.is_some();
     }
 
     /// Time of the last line.
@@ -151,6 +152,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::reading;
     use crate::repair::text_of;
 
     #[test]
@@ -170,7 +172,7 @@ mod tests {
         };
         let body = TurnBody { content: [Content::text("hi")].into(), ..TurnBody::text("") };
         let ids = SeededIds::new(1);
-        let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(4), 12, &Transcript::default());
+        let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(4), 12, &Reading::default());
         let mut file = Vec::new();
         for (number, wall_ms) in [(12, 1000), (13, 500), (14, 2000)] {
             let batch = Batch { turn: Some(turn), records: vec![Record::User], ..Batch::default() };
@@ -191,7 +193,9 @@ mod tests {
         // A file that lost its header gets one, behind what it has, and its lines go on where they stood.
         let first_line = file.iter().position(|byte| *byte == b'\n').unwrap();
         let mut headless = file.split_off(first_line + 1);
-        let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(5), 15, &read_lines(&headless));
+        let source = reading::Source { file: None, keep: 0, rest: headless.clone() };
+        let read = reading::read(&source, 1000, None).unwrap();
+        let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(5), 15, &read);
         let batch = Batch { turn: Some(turn), records: vec![Record::User], ..Batch::default() };
         let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), wall_ms: 3000 };
         let (commit, _) = ledger.enter(batch, &setting, &ids);

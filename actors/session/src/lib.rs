@@ -19,6 +19,7 @@ pub mod inbox;
 mod index;
 mod ledger;
 mod places;
+mod reading;
 pub mod repair;
 mod shared;
 mod sweep;

@@ -16,7 +16,8 @@ use tokio::sync::watch;
 
 use crate::context::record;
 use crate::file;
-use crate::index::{Index, Row};
+use crate::index::{Index, Row, first_preview};
+use crate::reading;
 
 /// The first read of a file's end; each further one is four times as long.
 const TAIL_BYTES: u64 = 256 * 1024;
@@ -117,7 +118,8 @@ impl Transcripts {
             tail.truncate(got);
             read_lines(after_line_end(&tail)).last_ms().max(start.last_ms())
         };
-        Some((key, Row::of(&start, bytes, whole, updated_ms)))
+        let entries = whole.then(|| start.entries().len());
+        Some((key, Row::of(start.header.as_ref(), first_preview(&start), entries, bytes, updated_ms)))
     }
 }
 
@@ -142,11 +144,8 @@ impl TranscriptReader for Transcripts {
     }
 
     fn turn(&self, key: &SessionKey, turn: TurnId) -> io::Result<Option<TurnRecord>> {
-        match self.disk.read(&self.file_of(key)) {
-            Ok(bytes) => Ok(record(&read_lines(&bytes), turn)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let (_, source) = file::peek(&*self.disk, &self.file_of(key), 0, &[])?;
+        Ok(record(&reading::read_turn(&source, turn)?, turn))
     }
 }
 

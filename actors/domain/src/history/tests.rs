@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, ToolResult, Usage};
 use crate::ids::{ToolCallId, TurnId};
-use crate::transcript::{AssistantEntry, EntryKind, Head, Note, ToolResultEntry, Transcript, UserEntry, UserMark};
+use crate::transcript::{
+    AssistantEntry, EntryKind, Head, Note, Position, ToolResultEntry, Transcript, UserEntry, UserMark,
+};
 
 fn id(text: &str) -> ToolCallId {
     ToolCallId(text.into())
@@ -286,6 +288,25 @@ proptest! {
                 prop_assert_eq!(kept.select(&grown, turn, &own, budget), expected);
                 grown.push(Entry::new(head, kind));
             }
+        }
+    }
+
+    #[test]
+    fn a_part_that_suffices_shows_what_the_whole_shows(
+        kinds in kinds(),
+        budget in 0u64..200,
+        limit in prop_oneof![0u64..400, Just(u64::MAX)],
+    ) {
+        let whole = transcript(kinds);
+        let shown = whole.tree().shown(&whole.tree().path());
+        let entry = |at: Position| &whole.entries()[at.0 as usize];
+        let chosen = newest(whole.tree(), &shown, |at| entry_tokens(entry(at)), limit, None);
+        prop_assert!(limit < u64::MAX || chosen == shown);
+        let part = Transcript::part(chosen.into_iter().map(|at| entry(at).clone()));
+        let part = part.path_to_leaf();
+        if limit == u64::MAX || suffices(&part, budget) {
+            let (of_part, of_whole) = (select(&part, budget), select(&whole.path_to_leaf(), budget));
+            prop_assert_eq!((of_part.messages, of_part.tokens), (of_whole.messages, of_whole.tokens));
         }
     }
 

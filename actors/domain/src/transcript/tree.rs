@@ -31,11 +31,16 @@ impl Transcript {
         self.insert(Record { kind: Kind::of(&entry.kind), entry, parent, place: 0..0 });
     }
 
-    /// The part of a conversation that a model is shown: `entries` are those that [`TreeIndex::shown`] named, in that
-    /// order, as [`super::read_entry`] gives them. It grows by [`follow`](Self::follow).
+    /// The part of a conversation that a model is shown: `entries` are of those that [`TreeIndex::shown`] named, in that
+    /// order, so what stands before a boundary is what it keeps. It grows by [`follow`](Self::follow).
     pub fn part(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut part = Self::default();
-        entries.into_iter().for_each(|entry| part.follow(entry));
+        for mut entry in entries {
+            if let EntryKind::Compaction { first_kept, .. } | EntryKind::Reset { first_kept } = &mut entry.kind {
+                *first_kept = part.entries.first().map(|first| Arc::clone(&first.id));
+            }
+            part.follow(entry);
+        }
         part
     }
 

@@ -1,27 +1,28 @@
 //! From asleep or crashed to live: asks journal and file what there is.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::ids::{EntryId, TurnId};
+use domain::ids::{Attempt, EntryId, TurnId};
 use domain::text::counted;
-use domain::transcript::{Transcript, read_lines};
 use protocol::journal::{JournalError, Loaded, ViewWritten};
 use protocol::session::{State, TurnRecord};
 use protocol::supervision::{EventName, ExitReason};
 use protocol::turn::{Finished, TurnProgress};
 use supervision::planted::{Bug, planted};
-use supervision::ports::offload;
+use supervision::ports::{Disk, offload};
 
 use super::live::{Exit, Live};
 use super::{Life, Loading, Session};
-use crate::context::{Context, answered, written};
+use crate::context::{Context, Told, answered, written};
 use crate::drain::Drain;
 use crate::file::{self, Found, Spare, Standing};
 use crate::index::Row;
 use crate::ledger::Ledger;
+use crate::reading::{self, Reading};
 use crate::turn::{self, Cut, Machine, Shown, Verdict};
 use crate::view::View;
 
@@ -29,8 +30,7 @@ use crate::view::View;
 pub(super) struct Opened {
     loaded: Loaded,
     standing: Standing,
-    transcript: Transcript,
-    bytes: u64,
+    read: Reading,
     /// Whether the file could be brought up to the journal.
     complete: bool,
 }
@@ -98,7 +98,8 @@ impl Session {
                 shared.system.refresh(&shared.ports);
                 let id = EntryId(shared.ports.ids.random());
                 let spare = Spare { id, now_ms: shared.ports.clock.wall_ms() };
-                open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, &spare)
+                let window_tokens = shared.config.context_window_tokens;
+                open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, &spare, window_tokens)
             });
             Ok(opened.await.map_err(|_| LoadError::Lost)??)
         };
@@ -123,11 +124,11 @@ impl Session {
         let Loading { early, kept, awaited, since: _, ending } = *loading;
         self.stuck_loads = 0;
         let now = self.now();
-        let Opened { loaded, standing, transcript, bytes, complete } = opened;
+        let Opened { loaded, standing, read, complete } = opened;
         let cut = loaded.cut.map(|turn| Cut {
             blamed: turn.blamed || self.crash.blamed() == Some(turn.started.turn),
             alone: self.lease.alone(),
-            written: written(&transcript, turn.started.turn),
+            written: written(&read.window.transcript, turn.started.turn),
             turn,
         });
         let last = loaded.lines.last().map(|line| Arc::clone(&line.id)).or(loaded.view.last_entry);
@@ -138,17 +139,18 @@ impl Session {
             view.owe(loaded.view.length, loaded.lines, now.mono);
             self.shared.metrics.view_lag_bytes.inc_by(view.lag_bytes() as i64);
         }
-        let ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &transcript);
+        let ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &read);
         let mut machine = Machine::new(Arc::clone(&self.shared.rules));
-        let answered = if loaded.inbox.is_empty() { HashSet::new() } else { answered(&transcript) };
+        let answered = answered(&read.tree, &loaded.inbox.iter().map(|item| item.turn).collect());
         let open: Vec<TurnId> = match ending {
             Some(_) => loaded.inbox.iter().map(|item| item.turn).collect(),
             None => Vec::new(),
         };
         let effects = machine.load(loaded.inbox, early, turn::Standing { cut, answered }, now);
         let inbox = machine.waiting();
-        let row = (!transcript.entries().is_empty()).then(|| {
-            let row = Row::of(&transcript, bytes, true, transcript.last_ms());
+        let row = (!read.tree.is_empty()).then(|| {
+            let (preview, entries) = (read.preview.clone(), Some(read.tree.len()));
+            let row = Row::of(read.header.as_ref(), preview, entries, read.length, read.last_ms());
             self.shared.transcripts.index().loaded(self.lease.key(), row)
         });
         self.crash.set_epoch(loaded.epoch);
@@ -157,7 +159,7 @@ impl Session {
             ledger,
             view,
             row,
-            context: Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared))),
+            context: Some(Box::new(Context::new(read.window, now.mono, &self.shared))),
             place: None,
             work: None,
             drain: Drain::new(awaited, now.mono),
@@ -180,7 +182,7 @@ impl Session {
         }
         self.join_sweep(ctx);
         self.stand_in_line(ctx);
-        self.tell_ends(ending.filter(|(_, verdict)| !open.contains(&verdict.turn)));
+        self.tell_ends(ending.filter(|(_, verdict)| !open.contains(&verdict.turn)), ctx);
         self.perform(effects, ctx);
         for mail in kept {
             self.mail(mail, ctx);
@@ -191,19 +193,30 @@ impl Session {
 
     /// Tells the ends that became durable just before an earlier life reloaded (`ending`) or crashed: whoever follows
     /// these turns still waits.
-    fn tell_ends(&mut self, ending: Option<(Shown, Verdict)>) {
+    fn tell_ends(&mut self, ending: Option<(Shown, Verdict)>, ctx: &mut Ctx<Self>) {
         if let Some((shown, verdict)) = ending {
             self.emit(shown);
             self.ended(verdict);
         }
         for (turn, attempt) in self.shared.events.unfinished(self.lease.key()) {
             let Life::Live(live) = &self.state else { return };
-            let record = live.context.as_ref().filter(|_| !live.machine.knows(turn)).and_then(|all| all.record(turn));
-            let Some(TurnRecord::Ended { result, text, stop, usage, model }) = record else { continue };
-            let finished = Finished { result, text, stop, model: model.into(), usage, latency_ms: 0 };
-            let what = TurnProgress::Finished(Arc::new(finished));
-            self.emit(Shown { turn, attempt: attempt.next(), seq: 1, what });
+            if live.machine.knows(turn) {
+                continue;
+            }
+            match live.context.as_ref().map_or(Told::Unknown, |context| context.record(turn)) {
+                Told::Known(record) => self.tell_end(turn, attempt, record),
+                Told::Unknown => self.read_file(turn, ctx, move |session, record| {
+                    session.tell_end(turn, attempt, record.unwrap_or_default());
+                }),
+            }
         }
+    }
+
+    fn tell_end(&self, turn: TurnId, attempt: Attempt, record: Option<TurnRecord>) {
+        let Some(TurnRecord::Ended { result, text, stop, usage, model }) = record else { return };
+        let finished = Finished { result, text, stop, model: model.into(), usage, latency_ms: 0 };
+        let what = TurnProgress::Finished(Arc::new(finished));
+        self.emit(Shown { turn, attempt: attempt.next(), seq: 1, what });
     }
 
     /// Tells the checkpointer how far the file is.
@@ -243,24 +256,20 @@ impl Session {
     }
 }
 
-fn open(
-    disk: &dyn supervision::ports::Disk,
-    path: &std::path::Path,
-    loaded: Loaded,
-    spare: &Spare,
-) -> io::Result<Opened> {
+fn open(disk: &dyn Disk, path: &Path, loaded: Loaded, spare: &Spare, window_tokens: u64) -> io::Result<Opened> {
     let at = loaded.view.length;
     let lines = if planted(Bug::NoViewRepair) { &[] } else { &*loaded.lines };
-    let (standing, bytes, complete) = match file::open(disk, path, at, lines, spare) {
-        Ok((standing, bytes)) => (standing, bytes, true),
+    let (standing, source, complete) = match file::open(disk, path, at, lines, spare) {
+        Ok((standing, source)) => (standing, source, true),
         // A link or a pipe is nobody's transcript.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
         // It cannot be written now: what the journal has stands in for what the file lacks.
         Err(_) => {
-            let (bytes, standing) = file::peek(disk, path, at, &loaded.lines)?;
-            (standing, bytes, false)
+            let (standing, source) = file::peek(disk, path, at, &loaded.lines)?;
+            (standing, source, false)
         }
     };
-    let transcript = read_lines(&bytes);
-    Ok(Opened { loaded, standing, transcript, bytes: bytes.len() as u64, complete })
+    let cut = loaded.cut.as_ref().map(|turn| turn.started.turn);
+    let read = reading::read(&source, window_tokens, cut)?;
+    Ok(Opened { loaded, standing, read, complete })
 }

@@ -2,7 +2,6 @@
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::prompt::failed_notice;
-use domain::transcript::read_lines;
 use protocol::provider::{AskPermit, Complete, Event};
 use protocol::turn::Stamp;
 use tokio_util::sync::CancellationToken;
@@ -12,11 +11,12 @@ use super::{Life, Session};
 use crate::context::{Context, FRESH_FOR};
 use crate::file;
 use crate::gather;
+use crate::reading::{self, Reading};
 use crate::shared::tell_front;
 use crate::turn::{Call, Input};
 
-/// A transcript that was read again, about how many bytes it takes, and how its file stands.
-type Reread = (domain::transcript::Transcript, u64, file::Standing);
+/// A transcript that was read again, and how its file stands.
+type Reread = (Reading, file::Standing);
 
 // === impl Session ===
 
@@ -70,14 +70,16 @@ impl Session {
         let (life, number) = (self.life, live.ledger.next_commit);
         let known = live.context.is_some().then_some(live.view.stamp());
         let (at, pending) = (live.view.length(), live.view.pending().to_vec());
+        let turn = live.work.as_ref().map(|work| work.turn);
+        let window_tokens = self.shared.config.context_window_tokens;
         let read = self.on_file_soon(move |ports, path| {
             if let Some(stamp) = known
                 && file::stamp(&*ports.disk, path)? == stamp
             {
                 return Ok(None);
             }
-            let (bytes, standing) = file::peek(&*ports.disk, path, at, &pending)?;
-            Ok(Some((read_lines(&bytes), bytes.len() as u64, standing)))
+            let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
+            Ok(Some((reading::read(&source, window_tokens, turn)?, standing)))
         });
         gather::hurry(&self.shared.ports.offload);
         ctx.spawn(read.into_actor(self).map(move |outcome, session, ctx| {
@@ -102,15 +104,15 @@ impl Session {
                     context.checked_at = now.mono;
                 }
             }
-            Ok(Some((transcript, bytes, standing))) => {
+            Ok(Some((read, standing))) => {
                 live.view.found(at, &standing);
                 if live.view.is_behind() {
                     self.report_found(standing.found, None);
                     self.reload(ctx);
                     return;
                 }
-                live.ledger.follow(&transcript);
-                live.context = Some(Box::new(Context::new(transcript, bytes, now.mono, &self.shared)));
+                live.ledger.follow(&read);
+                live.context = Some(Box::new(Context::new(read.window, now.mono, &self.shared)));
                 self.stand_in_line(ctx);
             }
             Err(error) => {

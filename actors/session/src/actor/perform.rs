@@ -392,6 +392,7 @@ impl Session {
             live.work = None;
             live.place = None;
             live.used_at = now.mono;
+            live.context.iter_mut().for_each(|context| context.trim());
             self.shared.hot.trim();
             self.crash.clear_turn();
         }
