@@ -94,6 +94,7 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
             path_prepend: exec.path_prepend.clone(),
             path_append: exec.path_append.clone(),
         },
+        policies: Arc::default(),
     }
 }
 

@@ -216,5 +216,7 @@ fn session_config(loaded: &Loaded, model: &parts::Model, push_limits: PushLimits
         stall: Duration::from_secs(runtime.stall_seconds),
         running_max: runtime.max_running_turns,
         push_limits,
+        policies: Arc::default(),
+        reset: Default::default(),
     }
 }

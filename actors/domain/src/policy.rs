@@ -68,7 +68,7 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policies {
     main_key: Arc<str>,
-    by_kind: BTreeMap<SessionKind, Policy>,
+    by_kind: BTreeMap<SessionKind, Arc<Policy>>,
 }
 
 /// Why a tool is not allowed; the text is for the model.
@@ -124,8 +124,9 @@ impl Policy {
 impl Policies {
     /// The defaults with those of some kinds replaced.
     pub fn new(main_key: &str, own: impl IntoIterator<Item = (SessionKind, Policy)>) -> Self {
-        let mut by_kind: BTreeMap<_, _> = SessionKind::ALL.map(|kind| (kind, Policy::default_of(kind))).into();
-        by_kind.extend(own);
+        let mut by_kind: BTreeMap<_, _> =
+            SessionKind::ALL.map(|kind| (kind, Arc::new(Policy::default_of(kind)))).into();
+        by_kind.extend(own.into_iter().map(|(kind, policy)| (kind, Arc::new(policy))));
         Self { main_key: main_key.into(), by_kind }
     }
 
@@ -135,7 +136,7 @@ impl Policies {
     }
 
     /// What sessions of a kind may do.
-    pub fn of(&self, kind: SessionKind) -> &Policy {
+    pub fn of(&self, kind: SessionKind) -> &Arc<Policy> {
         self.by_kind.get(&kind).expect("`new` has put in all kinds")
     }
 }
@@ -183,8 +184,8 @@ mod tests {
     fn what_is_configured_for_one_kind_changes_no_other() {
         let open = Policy::default_of(SessionKind::Cli);
         let policies = Policies::new("home", [(SessionKind::Direct, open.clone())]);
-        assert_eq!(policies.of(SessionKind::Direct), &open);
-        assert_eq!(policies.of(SessionKind::Group), &Policy::default_of(SessionKind::Group));
+        assert_eq!(**policies.of(SessionKind::Direct), open);
+        assert_eq!(**policies.of(SessionKind::Group), Policy::default_of(SessionKind::Group));
         let key = SessionKey::new("agent:main:home").unwrap();
         assert_eq!(policies.kind(&key, &Source::new("cli").unwrap()), SessionKind::Main);
     }

@@ -95,6 +95,8 @@ pub struct RequestParts<'a> {
     pub body: &'a TurnBody,
     /// Which round.
     pub round: Round,
+    /// Whether the conversation begins anew with this turn, which the transcript does not say yet.
+    pub begins_anew: bool,
 }
 
 // === impl Frame ===
@@ -170,8 +172,8 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
     let added = added_entries(parts, &own);
     let tail: Vec<&Entry> = added.iter().chain(own).collect();
     let mut history = match parts.body.history {
-        HistorySource::Session => kept.select(parts.transcript, parts.turn, &tail, budget),
-        HistorySource::Request => history::select(&tail, budget),
+        HistorySource::Session if !parts.begins_anew => kept.select(parts.transcript, parts.turn, &tail, budget),
+        HistorySource::Session | HistorySource::Request => history::select(&tail, budget),
     };
     instruction.into_iter().for_each(|message| history.messages.push(message));
     ChatRequest {

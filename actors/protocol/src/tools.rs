@@ -9,7 +9,7 @@
 
 use actix::Recipient;
 use domain::chat::{ToolCall, ToolResult};
-use domain::ids::SessionKey;
+use domain::ids::{SessionKey, Source};
 use tokio_util::sync::CancellationToken;
 
 use crate::turn::{Pulse, Stamp};
@@ -22,6 +22,8 @@ pub struct RunTool {
     pub stamp: Stamp,
     /// The session on whose behalf it runs.
     pub key: SessionKey,
+    /// The door through which the message came that it works on: decides with the key what is allowed.
+    pub source: Source,
     /// Name and arguments as the model wrote them; unknown names and bad arguments become error results.
     pub call: ToolCall,
     /// Beats whenever the call gets on, for example when a command prints something.

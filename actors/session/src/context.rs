@@ -8,6 +8,7 @@ use domain::body::TurnBody;
 use domain::chat::{Message, StopReason};
 use domain::history::Kept;
 use domain::ids::TurnId;
+use domain::keys::SessionKind;
 use domain::prompt::{RequestParts, Round, chat_request};
 use domain::request::ChatRequest;
 use domain::transcript::{Entry, Transcript, TreeIndex, turn_record};
@@ -38,6 +39,17 @@ pub enum Told {
     Unknown,
 }
 
+/// How a request is to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// Whether tools are on offer.
+    pub tools: Tools,
+    /// What may be offered.
+    pub kind: SessionKind,
+    /// Whether the conversation begins anew with the turn.
+    pub begins_anew: bool,
+}
+
 // === impl Context ===
 
 impl Context {
@@ -66,21 +78,22 @@ impl Context {
     }
 
     /// The next model call of `turn`.
-    pub fn request(&mut self, turn: TurnId, body: &TurnBody, tools: Tools) -> ChatRequest {
+    pub fn request(&mut self, turn: TurnId, body: &TurnBody, asked: Asked) -> ChatRequest {
         let shared = &self.shared;
         let parts = RequestParts {
-            model: &shared.config.model,
+            model: shared.config.policies.of(asked.kind).model.as_ref().unwrap_or(&shared.config.model),
             max_tokens: shared.config.max_tokens,
             temperature: shared.config.temperature,
             context_window_tokens: shared.config.context_window_tokens,
-            frame: &shared.system.frame(),
+            frame: &shared.system.frame(asked.kind),
             transcript: &self.window.transcript,
             turn,
             body,
-            round: match tools {
+            round: match asked.tools {
                 Tools::Offered => Round::Open,
                 Tools::Withheld => Round::Last,
             },
+            begins_anew: asked.begins_anew,
         };
         chat_request(&parts, &mut self.kept)
     }

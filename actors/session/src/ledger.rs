@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use domain::body::TurnBody;
 use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
+use domain::reset::Times;
 use domain::time::later;
 use domain::transcript::{
     AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, UserEntry, UserMark, assistant_line,
-    header_line, tool_result_line, user_line,
+    header_line, reset_line, tool_result_line, user_line,
 };
 use protocol::journal::{Accepted, Commit, Line};
 use supervision::ports::Ids;
@@ -27,6 +28,7 @@ pub struct Ledger {
     parent: Option<Arc<str>>,
     last_ms: u64,
     has_header: bool,
+    times: Times,
 }
 
 /// Whose lines they are, and when.
@@ -47,7 +49,8 @@ pub struct Setting<'a> {
 impl Ledger {
     /// Behind what was read.
     pub fn new(session: SessionId, epoch: Epoch, next_commit: u64, read: &Reading) -> Self {
-        let mut ledger = Self { session, epoch, next_commit, parent: None, last_ms: 0, has_header: false };
+        let mut ledger =
+            Self { session, epoch, next_commit, parent: None, last_ms: 0, has_header: false, times: Times::default() };
         ledger.follow(read);
         ledger
     }
@@ -57,6 +60,12 @@ impl Ledger {
         self.parent = read.tree.append_parent().map(Arc::from);
         self.last_ms = self.last_ms.max(read.last_ms());
         self.has_header = read.header.is_some();
+        self.times = read.times;
+    }
+
+    /// Since when the conversation is what it is.
+    pub fn times(&self) -> Times {
+        self.times
     }
 
     /// Time of the last line.
@@ -71,6 +80,7 @@ impl Ledger {
         if !self.has_header && !batch.records.is_empty() {
             self.has_header = true;
             self.last_ms = later(self.last_ms, setting.wall_ms);
+            self.times.started_ms = self.last_ms;
             let header = HeaderFields {
                 session: self.session,
                 key: setting.key,
@@ -81,22 +91,25 @@ impl Ledger {
             lines.push(Line { id: "".into(), text: header_line(&header).into() });
         }
         for record in batch.records {
+            let reason = if let Record::Reset(reason) = record { reason.word() } else { "" };
             let Some(kind) = kind_of(record, &batch.turn, setting) else { continue };
             let head = self.head(setting.wall_ms, ids);
             let text = match &kind {
                 EntryKind::User(user) => user_line(&head, user),
                 EntryKind::Assistant(assistant) => assistant_line(&head, assistant),
                 EntryKind::ToolResult(result) => tool_result_line(&head, result),
+                EntryKind::Reset { first_kept } => reset_line(&head, reason, first_kept.as_deref()),
                 EntryKind::Shown(_)
                 | EntryKind::Compaction { .. }
                 | EntryKind::BranchSummary(_)
-                | EntryKind::Reset { .. }
                 | EntryKind::Silent(_)
                 | EntryKind::Leaf { .. }
                 | EntryKind::Opaque => continue,
             };
             lines.push(Line { id: head.id.clone(), text: text.into() });
-            entries.push(Entry::new(head, kind));
+            let entry = Entry::new(head, kind);
+            self.times.see(&entry);
+            entries.push(entry);
         }
         let number = self.next_commit;
         self.next_commit += 1;
@@ -126,6 +139,7 @@ impl Ledger {
 
 fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting<'_>) -> Option<EntryKind> {
     Some(match record {
+        Record::Reset(_) => EntryKind::Reset { first_kept: None },
         Record::User => {
             let (accepted, body) = setting.said?;
             let idempotency_key = format!("{}:{}", accepted.source, accepted.message_id).into();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use domain::history::{entry_tokens, newest, suffices};
 use domain::ids::TurnId;
+use domain::reset::Times;
 use domain::transcript::{Entry, Findings, Header, Position, Reader, Record, Transcript, TreeIndex, read_entry};
 use supervision::ports::DiskFile;
 
@@ -52,6 +53,8 @@ pub struct Reading {
     pub window: Window,
     /// The first words of the first message.
     pub preview: Option<Arc<str>>,
+    /// Since when the conversation is what it is.
+    pub times: Times,
     /// Length of the transcript.
     pub length: u64,
 }
@@ -60,19 +63,24 @@ pub struct Reading {
 pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Result<Reading> {
     let (mut reader, mut tree) = (Reader::default(), TreeIndex::default());
     let mut recent = Recent { bytes_max: window_tokens.saturating_mul(BYTES_PER_TOKEN), ..Recent::default() };
-    let mut first = None;
+    let (mut first, mut times) = (None, Times::default());
     let mut take = |Record { entry, parent, kind, place }: Record| {
         if first.is_none() {
             first = entry.user().and_then(preview);
         }
+        times.see(&entry);
         let bytes = place.end.saturating_sub(place.start);
         let at = tree.insert(&entry, &parent, kind, place);
         recent.push(at, entry, bytes);
     };
     source.each_piece(|piece| reader.push(piece, &mut take))?;
     let Findings { header, .. } = reader.finish(take);
+    if times.started_ms == 0 {
+        let begun = tree.positions().next().map(|at| tree.timestamp_ms(at));
+        times.started_ms = header.as_ref().map(|header| header.timestamp_ms).or(begun).unwrap_or(0);
+    }
     let window = window(source, &tree, &recent, window_tokens, turn)?;
-    Ok(Reading { header, tree, window, preview: first, length: source.length() })
+    Ok(Reading { header, tree, window, preview: first, times, length: source.length() })
 }
 
 /// The entries of `turn`, in whichever branch.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
+use domain::policy::Policies;
 use domain::request::ToolSpec;
+use domain::reset;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
 use protocol::metrics::{ByKind, Metrics};
@@ -54,6 +56,10 @@ pub struct SessionConfig {
     pub running_max: usize,
     /// The longest message of each push channel; longer replies are cut.
     pub push_limits: PushLimits,
+    /// What sessions may do, by their kind.
+    pub policies: Arc<Policies>,
+    /// When sessions begin anew by themselves.
+    pub reset: reset::Rules,
 }
 
 /// What sessions need.
@@ -144,7 +150,7 @@ impl Shared {
             model: Arc::clone(&config.model),
             push_limits: config.push_limits.clone(),
         });
-        let system = SystemPrompt::new(&config.workspace, tools);
+        let system = SystemPrompt::new(&config.workspace, &tools, &config.policies);
         let places = Places::new(config.running_max, metrics.clone());
         let hot = Hot::new(config.context_cache_bytes);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });

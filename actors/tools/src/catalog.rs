@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use domain::chat::ToolCall;
+use domain::policy::{Policies, Policy};
 use domain::request::ToolSpec;
 use serde_json::{Map, Value};
 
@@ -38,6 +39,8 @@ pub struct ToolsConfig {
     pub result_chars_max: usize,
     /// Commands.
     pub exec: ExecConfig,
+    /// What sessions may do, by their kind.
+    pub policies: Arc<Policies>,
 }
 
 /// All tools, by name.
@@ -45,6 +48,7 @@ pub struct Catalog {
     entries: Vec<Entry>,
     specs: Arc<[ToolSpec]>,
     pub(crate) result_chars_max: usize,
+    pub(crate) policies: Arc<Policies>,
 }
 
 struct Entry {
@@ -56,6 +60,7 @@ struct Entry {
 pub struct Builder {
     tools: Vec<Arc<dyn Tool>>,
     result_chars_max: usize,
+    policies: Arc<Policies>,
 }
 
 /// A call that can run.
@@ -76,7 +81,8 @@ impl Catalog {
             forbidden: config.forbidden,
             reach,
         });
-        let mut builder = Builder { tools: Vec::new(), result_chars_max: config.result_chars_max }
+        let (result_chars_max, policies) = (config.result_chars_max, config.policies);
+        let mut builder = Builder { tools: Vec::new(), result_chars_max, policies }
             .with(Arc::new(ReadFile::new(fence.clone(), config.result_chars_max)))
             .with(Arc::new(ListDir::new(fence.clone())))
             .with(Arc::new(WriteFile::new(fence.clone())));
@@ -96,18 +102,23 @@ impl Catalog {
         self.entries.iter().any(|entry| entry.spec.name == name)
     }
 
-    /// Finds the tool and checks the arguments; the error is for the model.
-    pub(crate) fn prepare(&self, call: ToolCall) -> Result<Prepared, String> {
+    /// Finds the tool, and checks that a session of that policy may call it, and the arguments; the error is for the
+    /// model.
+    pub(crate) fn prepare(&self, call: ToolCall, policy: &Policy) -> Result<Prepared, String> {
         let Some(entry) = self.entries.iter().find(|entry| entry.spec.name == call.name) else {
-            return Err(self.unknown(&call.name));
+            return Err(self.unknown(&call.name, policy));
         };
+        if let Err(denied) = policy.permits(&call.name) {
+            return Err(format!("the tool {:?} is not open to this session: {denied}.", call.name));
+        }
         let schema = &entry.spec.parameters;
         let arguments = arguments::prepare(&call.name, schema, entry.tool.aliases(), call.arguments)?;
         Ok(Prepared { tool: entry.tool.clone(), arguments })
     }
 
-    fn unknown(&self, name: &str) -> String {
-        let names: Vec<&str> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
+    fn unknown(&self, name: &str, policy: &Policy) -> String {
+        let names = self.specs.iter().map(|spec| spec.name.as_str());
+        let names: Vec<&str> = names.filter(|name| policy.permits(name).is_ok()).collect();
         let list = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         if name.is_empty() {
             return format!("the call names no tool. Tools: {list}");
@@ -150,7 +161,7 @@ impl Builder {
         }
         entries.sort_by(|a, b| order(&a.spec.name).cmp(&order(&b.spec.name)));
         let specs = entries.iter().map(|entry| entry.spec.clone()).collect();
-        Catalog { entries, specs, result_chars_max: self.result_chars_max }
+        Catalog { entries, specs, result_chars_max: self.result_chars_max, policies: self.policies }
     }
 }
 

@@ -12,7 +12,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
+use domain::policy::{self, Access};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -66,6 +68,10 @@ pub(crate) enum PathError {
     Missing(String),
     #[error("`{0}` is not a directory, or lies below something that is none")]
     NotDirectory(String),
+    #[error("the files of the workspace are not open to this session")]
+    Closed,
+    #[error("this session may read the workspace but not change it")]
+    ReadOnly,
     #[error("`{0}` is a directory")]
     IsDirectory(String),
     #[error("`{0}` is not a regular file (a device, socket or pipe)")]
@@ -81,6 +87,23 @@ pub(crate) enum PathError {
 // === impl Fence ===
 
 impl Fence {
+    /// What of it is open to a session that needs that much of the workspace.
+    pub(crate) fn within(self: &Arc<Self>, policy: &policy::Policy, need: Access) -> Result<Arc<Self>, PathError> {
+        match policy.workspace {
+            Access::None => Err(PathError::Closed),
+            Access::Read if need == Access::Write => Err(PathError::ReadOnly),
+            Access::Read | Access::Write => Ok(self.confined(policy)),
+        }
+    }
+
+    /// The same, unless the session is kept off the machine: then no more than the workspace.
+    pub(crate) fn confined(self: &Arc<Self>, policy: &policy::Policy) -> Arc<Self> {
+        if !policy.confines() || self.reach == Reach::Workspace {
+            return Arc::clone(self);
+        }
+        Arc::new(Self { reach: Reach::Workspace, ..Self::clone(self) })
+    }
+
     /// The rules as of now.
     pub(crate) fn policy(&self) -> Result<Policy, PathError> {
         let workspace = self.workspace.canonicalize().map_err(PathError::Workspace)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use domain::chat::{ToolCall, ToolResult};
 use domain::ids::{SessionKey, TurnId};
+use domain::policy::Policy;
 use protocol::metrics::{ByTool, ByToolResult, Metrics};
 use protocol::supervision::{ActorPath, Event, EventName, ExitReason, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
@@ -35,12 +36,14 @@ pub(crate) struct Deps {
 
 /// Runs the call and reports it.
 pub(crate) async fn call(deps: Arc<Deps>, message: RunTool) {
-    let RunTool { stamp, key, call, pulse, cancel, reply_to } = message;
+    let RunTool { stamp, key, source, call, pulse, cancel, reply_to } = message;
     let (id, name) = (call.id.clone(), call.name.clone());
     let counted = Counted::new(&deps, &call, stamp);
-    let outcome = match deps.catalog.prepare(call.clone()) {
+    let policies = &deps.catalog.policies;
+    let policy = policies.of(policies.kind(&key, &source));
+    let outcome = match deps.catalog.prepare(call.clone(), policy) {
         Err(problem) => Outcome::error(format!("Error: {problem}")),
-        Ok(prepared) => outcome(&deps, prepared, call, key, (stamp, pulse), &cancel).await,
+        Ok(prepared) => outcome(&deps, prepared, call, (key, policy), (stamp, pulse), &cancel).await,
     };
     counted.ended(outcome.end);
     let content = text::bounded(&name, outcome.content, deps.catalog.result_chars_max);
@@ -116,7 +119,7 @@ async fn outcome(
     deps: &Deps,
     prepared: Prepared,
     call: ToolCall,
-    key: SessionKey,
+    (key, policy): (SessionKey, &Arc<Policy>),
     (stamp, pulse): (Stamp, Pulse),
     cancel: &CancellationToken,
 ) -> Outcome {
@@ -128,6 +131,7 @@ async fn outcome(
     let request = Call {
         id: call.id,
         key: key.clone(),
+        policy: Arc::clone(policy),
         stamp,
         arguments,
         cancel: unwanted.clone(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use domain::chat::Content;
 use domain::ids::{SessionKey, ToolCallId};
+use domain::policy::Policy;
 use domain::request::ToolSpec;
 use futures::future::BoxFuture;
 use protocol::tools::ToolEnd;
@@ -51,6 +52,8 @@ pub struct Call {
     pub id: ToolCallId,
     /// The session on whose behalf it runs.
     pub key: SessionKey,
+    /// What that session may do; that it may call this tool was checked.
+    pub policy: Arc<Policy>,
     /// The turn it belongs to.
     pub stamp: Stamp,
     /// Validated arguments.

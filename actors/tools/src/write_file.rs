@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 
+use domain::policy::Access;
 use domain::request::ToolSpec;
 use domain::text::counted;
 use futures::FutureExt;
@@ -56,12 +57,15 @@ impl Tool for WriteFile {
     }
 
     fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
-        let fence = self.fence.clone();
+        let (fence, policy) = (self.fence.clone(), call.policy.clone());
         async move {
             let path = call.text("path").unwrap_or_default().to_owned();
             let content = call.text("content").unwrap_or_default().to_owned();
             let nonce = call.ports.ids.random();
-            match call.blocking(move || write(&fence, &path, content.as_bytes(), nonce)).await {
+            match call
+                .blocking(move || write(&*fence.within(&policy, Access::Write)?, &path, content.as_bytes(), nonce))
+                .await
+            {
                 Ok(text) => Outcome::text(text),
                 Err(error) => Outcome::error(format!("Error: {error}. Nothing was written.")),
             }

@@ -35,6 +35,7 @@ fn conversation() -> Transcript {
 
 fn build(transcript: &Transcript, number: u128, body: &TurnBody, round: Round) -> ChatRequest {
     let parts = RequestParts {
+        begins_anew: false,
         model: &"m".into(),
         max_tokens: 100,
         temperature: 0.1,

@@ -40,8 +40,8 @@ pub use read::{
 };
 pub use record::{TurnRecord, turn_record};
 pub use write::{
-    API, HeaderFields, VERSION, assistant_line, custom_line, header_line, leaf_line, side_line, tool_result_line,
-    user_line,
+    API, HeaderFields, VERSION, assistant_line, custom_line, header_line, leaf_line, reset_line, side_line,
+    tool_result_line, user_line,
 };
 
 /// A session as its file tells it, or as it is built up in memory.

@@ -17,9 +17,10 @@ use crate::ids::{SessionId, SessionKey, TurnId};
 use crate::time;
 use blocks::{AssistantBlocks, Blocks};
 
+pub use notes::reset_line;
 pub(super) use notes::{
     CompactionLine, CustomMessageLine, branch_summary_line, compaction_line, custom_message_line, label_line,
-    model_change_line, reset_line, session_info_line, thinking_level_change_line,
+    model_change_line, session_info_line, thinking_level_change_line,
 };
 
 /// The file format's version.

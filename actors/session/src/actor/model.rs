@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::perform::NO_FRONT_END;
 use super::{Life, Session};
-use crate::context::{Context, FRESH_FOR};
+use crate::context::{Asked, Context, FRESH_FOR};
 use crate::file;
 use crate::gather;
 use crate::reading::{self, Reading};
@@ -54,14 +54,30 @@ impl Session {
 
     fn send_call(&mut self, call: Call, ctx: &mut Ctx<Self>) {
         let Some((stamp, cancel)) = self.asker(call.round) else { return };
+        self.begin_anew_if_due();
         let Life::Live(live) = &mut self.state else { return };
-        let (Some(context), Some((_, body, _))) = (&mut live.context, live.machine.body()) else { return };
-        let request = context.request(stamp.turn, body, call.tools);
+        let (Some(context), Some((accepted, body, _))) = (&mut live.context, live.machine.body()) else { return };
+        let asked = Asked {
+            tools: call.tools,
+            kind: self.shared.config.policies.kind(self.lease.key(), &accepted.source),
+            begins_anew: live.machine.begins_anew(),
+        };
+        let request = context.request(stamp.turn, body, asked);
         let Some(permit) = live.work.as_mut().and_then(|work| work.permit.take()) else { return };
         let complete = Complete { stamp, permit, request, cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.model, &self.shared.mail.provider, complete).is_err() {
             self.step(Input::Failed("stopping", failed_notice(NO_FRONT_END)), ctx);
         }
+    }
+
+    /// Decides it anew for each call until the user's line is kept; from then on the transcript says it.
+    fn begin_anew_if_due(&mut self) {
+        let now_ms = self.shared.ports.clock.wall_ms();
+        let Life::Live(live) = &mut self.state else { return };
+        let Some((accepted, _, false)) = live.machine.body() else { return };
+        let rules = &self.shared.config.reset;
+        let due = rules.due(self.lease.key(), accepted.source.as_str(), live.ledger.times(), now_ms);
+        live.machine.begin_anew(due);
     }
 
     /// Makes sure that the conversation in memory is what the file says, then calls the model.

@@ -1,5 +1,6 @@
 //! The session alone, among probes and a journal in memory, with the clock paused.
 
+mod anew;
 mod audience;
 mod crashes;
 mod double;

@@ -12,6 +12,7 @@ use domain::body::TurnBody;
 use domain::chat::{Arguments, AssistantMessage, ToolResult};
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::{EMPTY_ANSWER, stuck_notice, too_large_notice};
+use domain::reset::Reason;
 use protocol::journal::{Accepted, InboxItem, TurnEnd};
 use protocol::provider::Delta;
 use protocol::session::{State, Stopped};
@@ -175,6 +176,18 @@ impl Machine {
     pub fn body(&self) -> Option<(&Arc<Accepted>, &TurnBody, bool)> {
         let turn = self.turn.as_ref()?;
         turn.accepted.as_ref().map(|accepted| (accepted, &turn.body, turn.user_written))
+    }
+
+    /// Whether, and why, the conversation begins anew with the running turn, whose user's line is not yet kept.
+    pub fn begin_anew(&mut self, why: Option<Reason>) {
+        if let Some(turn) = self.turn.as_deref_mut().filter(|turn| !turn.user_written) {
+            turn.anew = why;
+        }
+    }
+
+    /// Whether it does, and the transcript does not say so yet.
+    pub fn begins_anew(&self) -> bool {
+        self.turn.as_deref().is_some_and(|turn| turn.anew.is_some() && !turn.user_written)
     }
 
     /// Whether a turn waits or runs.

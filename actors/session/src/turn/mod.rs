@@ -49,6 +49,7 @@ use std::time::Duration;
 use domain::chat::{AssistantMessage, ToolCall, ToolResult};
 use domain::ids::{Attempt, TurnId};
 use domain::request::ToolSpec;
+use domain::reset::Reason;
 use domain::transcript::TurnClose;
 use protocol::journal::{Accepted, InboxItem, LeftBy, LogPosition, Out, Started, TurnEnd};
 use protocol::provider::Delta;
@@ -231,6 +232,8 @@ pub enum Tools {
 /// A transcript entry to be written; the shell gives it id, parent and time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
+    /// The conversation begins anew.
+    Reset(Reason),
     /// What the user said: the content of the running turn's body.
     User,
     /// A message of the model, or in its place.

@@ -7,6 +7,7 @@ use domain::body::TurnBody;
 use domain::chat::{AssistantMessage, StopReason, ToolCall, Usage};
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::CANCELLED_NOTICE;
+use domain::reset::Reason;
 use domain::transcript::TurnClose;
 use protocol::journal::{Accepted, InboxItem, Out, TurnEnd};
 use protocol::turn::{Finished, Route, TurnProgress, TurnResult};
@@ -29,6 +30,8 @@ pub(super) struct Running {
     pub round: u32,
     pub phase: Phase,
     pub user_written: bool,
+    /// Why the conversation begins anew with it.
+    pub anew: Option<Reason>,
     pub calls: Calls,
     /// A group that runs as soon as it is durable that it begins.
     pub next_group: Vec<ToolCall>,
@@ -107,6 +110,7 @@ impl Running {
             round: 0,
             phase: Phase::Loading,
             user_written: false,
+            anew: None,
             calls: Calls::default(),
             next_group: Vec::new(),
             usage: Usage::default(),
@@ -141,11 +145,12 @@ impl Running {
         Shown { turn: self.id(), attempt: self.attempt, seq: self.event_seq, what }
     }
 
-    /// A batch of this turn; the user's line leads the first one.
+    /// A batch of this turn; the user's line leads the first one, behind the reset that the turn begins with.
     pub fn batch(&mut self) -> Batch {
         let mut batch = Batch { turn: Some(self.id()), records: Vec::with_capacity(2), ..Batch::default() };
         if !self.user_written {
             self.user_written = true;
+            batch.records.extend(self.anew.map(Record::Reset));
             batch.records.push(Record::User);
         }
         batch

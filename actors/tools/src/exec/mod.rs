@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::policy::{Access, Policy};
 use domain::request::ToolSpec;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -29,7 +30,7 @@ use protocol::tools::ToolEnd;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use crate::place::Fence;
+use crate::place::{Fence, PathError};
 use crate::tool::{Call, Outcome, Tool};
 use output::Capture;
 use process::{Ended, Invocation};
@@ -162,6 +163,7 @@ impl Tool for Exec {
         }
         let request = Request {
             fence: self.fence.clone(),
+            policy: call.policy.clone(),
             mode,
             command,
             working_dir: call.text("working_dir").unwrap_or(".").to_owned(),
@@ -218,6 +220,7 @@ fn refuse(text: String) -> BoxFuture<'static, Outcome> {
 /// A command with all that decides how it runs.
 struct Request {
     fence: Arc<Fence>,
+    policy: Arc<Policy>,
     mode: Mode,
     command: String,
     working_dir: String,
@@ -230,10 +233,24 @@ struct Request {
 // === impl Request ===
 
 impl Request {
+    /// Where the command begins; without the workspace there is only an empty place.
+    fn working_dir(&self) -> Result<PathBuf, String> {
+        if self.policy.workspace == Access::None {
+            let only = self.working_dir == ".";
+            return only.then(|| PathBuf::from("/tmp")).ok_or_else(|| format!("working_dir: {}", PathError::Closed));
+        }
+        let problem = |error: PathError| format!("working_dir: {error}");
+        let target = self.fence.confined(&self.policy).locate(&self.working_dir).map_err(problem)?;
+        target.open_dir().map_err(problem)?;
+        Ok(target.path)
+    }
+
     /// Looks at the file system; blocks.
-    fn invocation(self) -> Result<Invocation, String> {
-        let target = self.fence.locate(&self.working_dir).map_err(|error| format!("working_dir: {error}"))?;
-        target.open_dir().map_err(|error| format!("working_dir: {error}"))?;
+    fn invocation(mut self) -> Result<Invocation, String> {
+        if self.mode == Mode::Plain && self.policy.confines() {
+            self.mode = confined(probe_sandbox())?;
+        }
+        let cwd = self.working_dir()?;
         let policy = self.fence.policy().map_err(|error| error.to_string())?;
         let marker = OsString::from(&self.marker);
         let shell = vec![
@@ -247,19 +264,31 @@ impl Request {
         let command = match self.mode {
             Mode::Plain => shell,
             Mode::Bubblewrap => {
-                if !target.path.starts_with(&policy.workspace) {
+                let access = self.policy.workspace;
+                if access != Access::None && !cwd.starts_with(&policy.workspace) {
                     return Err("working_dir: only directories of the workspace exist in the sandbox".to_owned());
                 }
                 self.fence.keep_sessions().map_err(|error| error.to_string())?;
                 // The real one does not exist in there.
                 environment.retain(|(key, _)| key != "HOME");
                 environment.push(("HOME".into(), "/tmp".into()));
-                let plan = Plan { policy: &policy, cwd: &target.path, marker: (MARKER.as_ref(), &marker) };
+                let marker = (MARKER.as_ref(), &*marker);
+                let plan = Plan { policy: &policy, access, network: self.policy.network, cwd: &cwd, marker };
                 sandbox::wrap(&plan, shell)?
             }
         };
         environment.push((MARKER.into(), marker));
-        Ok(Invocation { command, environment, cwd: target.path, marker: self.marker, timeout: self.timeout })
+        Ok(Invocation { command, environment, cwd, marker: self.marker, timeout: self.timeout })
+    }
+}
+
+/// How a command runs whose session is kept off the machine, where others run without a sandbox.
+fn confined(found: SandboxMode) -> Result<Mode, String> {
+    match found {
+        SandboxMode::Bubblewrap { .. } => Ok(Mode::Bubblewrap),
+        SandboxMode::Unavailable { reason } => {
+            Err(format!("this session may run commands only in a sandbox, and there is none here: {reason}."))
+        }
     }
 }
 

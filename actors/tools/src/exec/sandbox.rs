@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use domain::policy::Access;
+
 use crate::paths::Policy;
 
 /// Isolation that every sandboxed command gets: all namespaces its own, nobody's capabilities, no nested user
@@ -50,6 +52,9 @@ const SYSTEM: [&str; 22] = [
     "/etc/pki",
     "/etc/ssl",
 ];
+
+/// What names of other machines are looked up with.
+const RESOLVER: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 
 /// Processes of one sandbox, threads included.
 const PROCESSES_MAX: u32 = 4096;
@@ -129,6 +134,10 @@ pub(super) fn limits(sandboxed: bool) -> String {
 /// What a sandbox is made for.
 pub(super) struct Plan<'a> {
     pub(super) policy: &'a Policy,
+    /// What the command sees of the workspace.
+    pub(super) access: Access,
+    /// Whether it reaches the network.
+    pub(super) network: bool,
     pub(super) cwd: &'a Path,
     /// Environment variable that marks the call's processes, and its value.
     pub(super) marker: (&'a OsStr, &'a OsStr),
@@ -188,7 +197,15 @@ fn arguments(
     ops.push(op("--proc", Path::new("/proc")));
     ops.push(op("--dev", Path::new("/dev")));
     ops.push(op("--tmpfs", Path::new("/tmp")));
-    ops.push(Op { at: workspace.clone(), words: vec!["--bind".into(), workspace.into(), workspace.into()] });
+    let bind = match plan.access {
+        Access::None => None,
+        Access::Read => Some("--ro-bind"),
+        Access::Write => Some("--bind"),
+    };
+    ops.extend(bind.map(|bind| bound(bind, workspace)));
+    if plan.network {
+        ops.extend(RESOLVER.map(|path| bound("--ro-bind-try", Path::new(path))));
+    }
     let visible: Vec<PathBuf> = ops.iter().filter(|op| op.shows()).map(|op| op.at.clone()).collect();
     let mut sealed: Vec<OsString> = vec!["--remount-ro".into(), "/".into()];
     // What lies elsewhere does not exist in the sandbox, not even as a name.
@@ -211,6 +228,7 @@ fn arguments(
     ops.sort_by_key(|op| op.at.components().count());
     let mut all: Vec<OsString> = vec!["bwrap".into()];
     all.extend(isolation());
+    all.extend(plan.network.then(|| "--share-net".into()));
     all.extend(ops.into_iter().flat_map(|op| op.words));
     all.extend(sealed);
     all.extend(["--setenv".into(), plan.marker.0.into(), plan.marker.1.into()]);
@@ -236,6 +254,10 @@ fn system(link: impl Fn(&Path) -> Option<PathBuf>, exists: impl Fn(&Path) -> boo
     ops
 }
 
+fn bound(word: &str, at: &Path) -> Op {
+    Op { at: at.to_owned(), words: vec![word.into(), at.into(), at.into()] }
+}
+
 fn op(word: &str, at: &Path) -> Op {
     Op { at: at.to_owned(), words: vec![word.into(), at.into()] }
 }
@@ -246,9 +268,14 @@ mod tests {
     use crate::paths::Reach;
 
     fn made(workspace: &str, private: &[&str]) -> Result<String, String> {
+        made_for(workspace, private, Access::Write, false)
+    }
+
+    fn made_for(workspace: &str, private: &[&str], access: Access, network: bool) -> Result<String, String> {
         let private = private.iter().map(PathBuf::from).collect();
         let policy = Policy { workspace: workspace.into(), private, reach: Reach::Workspace };
-        let plan = Plan { policy: &policy, cwd: Path::new(workspace), marker: (OsStr::new("CALL"), OsStr::new("7")) };
+        let marker = (OsStr::new("CALL"), OsStr::new("7"));
+        let plan = Plan { policy: &policy, access, network, cwd: Path::new(workspace), marker };
         let facts = Facts {
             link: |path: &Path| (path == Path::new("/bin")).then(|| PathBuf::from("usr/bin")),
             kind: |path: &Path| match path.to_str() {
@@ -279,6 +306,18 @@ mod tests {
     fn a_workspace_inside_something_private_lies_upon_it() {
         let text = made("/home", &["/home/u/.g"]).unwrap();
         assert!(text.contains("--bind /home /home --tmpfs /home/u/.g --remount-ro /"), "{text}");
+    }
+
+    #[test]
+    fn a_session_sees_of_workspace_and_network_what_it_may() {
+        let made = |access, network| made_for("/home/w", &["/home/w/sessions"], access, network).unwrap();
+        let read = made(Access::Read, false);
+        assert!(read.contains("--ro-bind /home/w /home/w --tmpfs /home/w/sessions"), "{read}");
+        let none = made(Access::None, true);
+        assert!(!none.contains("bind /home/w") && !none.contains("sessions"), "{none}");
+        assert!(none.starts_with("--share-net "), "{none}");
+        assert!(none.contains("--ro-bind-try /etc/resolv.conf /etc/resolv.conf"), "{none}");
+        assert!(!read.contains("share-net") && !read.contains("resolv"), "{read}");
     }
 
     #[test]

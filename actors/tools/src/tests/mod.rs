@@ -3,6 +3,7 @@
 mod calls;
 mod commands;
 mod files;
+mod kinds;
 mod sandboxed;
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use actix::{Addr, Recipient};
 use domain::chat::{Arguments, Content, ToolCall, plain_text};
-use domain::ids::{Attempt, Epoch, SessionKey, ToolCallId, TurnId};
+use domain::ids::{Attempt, Epoch, SessionKey, Source, ToolCallId, TurnId};
 use protocol::metrics::Metrics;
 use protocol::supervision::{ActorPath, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
@@ -33,6 +34,8 @@ struct Bench {
     answers: Probe<ToolFinished>,
     pulse: Pulse,
     cancel: CancellationToken,
+    /// Who calls, and through which door.
+    session: (SessionKey, Source),
 }
 
 fn config(home: &TempWorkspace, sandbox: SandboxChoice) -> ToolsConfig {
@@ -50,6 +53,7 @@ fn config(home: &TempWorkspace, sandbox: SandboxChoice) -> ToolsConfig {
             path_prepend: None,
             path_append: None,
         },
+        policies: Arc::default(),
     }
 }
 
@@ -79,14 +83,22 @@ impl Bench {
             move |_: &mut _| Tools::new(catalog, kernel, path)
         };
         let actor = kernel.spawn(Child::new("/tools/0", Kind::Tools), &LocalPlacement::new(), 0, make);
-        Self { home, log, actor, answers: Probe::new(), pulse: Pulse::default(), cancel: CancellationToken::new() }
+        let session = (SessionKey::new("cli:direct").unwrap(), Source::new("cli").unwrap());
+        let (pulse, cancel) = (Pulse::default(), CancellationToken::new());
+        Self { home, log, actor, answers: Probe::new(), pulse, cancel, session }
+    }
+
+    /// Calls come from that session from now on.
+    fn be(&mut self, key: &str, source: &str) {
+        self.session = (SessionKey::new(key).unwrap(), Source::new(source).unwrap());
     }
 
     fn start(&self, name: &str, arguments: Arguments) {
         let call = ToolCall { id: ToolCallId("call-1".into()), name: name.to_owned(), arguments };
         let message = RunTool {
             stamp: stamp(),
-            key: SessionKey::new("cli:direct").unwrap(),
+            key: self.session.0.clone(),
+            source: self.session.1.clone(),
             call,
             pulse: self.pulse.clone(),
             cancel: self.cancel.clone(),

@@ -49,6 +49,8 @@ pub struct Stage {
 
 fn config() -> SessionConfig {
     SessionConfig {
+        policies: Arc::default(),
+        reset: Default::default(),
         push_limits: Default::default(),
         workspace: "/w".into(),
         model: "m".into(),
@@ -101,6 +103,13 @@ pub fn answer(text: &str) -> Box<AssistantMessage> {
 
 impl Stage {
     pub fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// With other settings.
+    pub fn with(change: impl FnOnce(&mut SessionConfig)) -> Self {
+        let mut config = config();
+        change(&mut config);
         let disk = PowerCutDisk::new();
         disk.create_dir_all(std::path::Path::new("/w/sessions")).unwrap();
         let ports = memory_ports(Arc::clone(&disk), RuntimeClock::new(), 1);
@@ -124,7 +133,7 @@ impl Stage {
             metrics: metrics.clone(),
             tools: specs(),
             transcripts: Arc::new(Transcripts::new(ports.clone(), "/w/sessions".into())),
-            config: config(),
+            config,
         });
         let kernel = Kernel::new(ports.clone(), log.clone(), metrics.clone());
         Self {
@@ -174,12 +183,17 @@ impl Stage {
     }
 
     pub fn say_body(&mut self, body: &TurnBody) -> u64 {
+        self.say_through("ws", body)
+    }
+
+    /// A message is accepted from that source.
+    pub fn say_through(&mut self, source: &str, body: &TurnBody) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
         let accepted = Arc::new(Accepted {
             turn: turn(seq),
             seq: Seq(seq),
-            source: Source::new("ws").unwrap(),
+            source: Source::new(source).unwrap(),
             message_id: MessageId::new(&seq.to_string()).unwrap(),
             body_hash: seq,
             route: Route::Live,

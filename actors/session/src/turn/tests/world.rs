@@ -344,6 +344,7 @@ pub(super) fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
 
 pub(super) fn keep(kept: &mut Kept, record: Record) {
     match record {
+        Record::Reset(_) => assert!(!kept.user, "a reset after the question"),
         Record::User => {
             assert!(!kept.user, "the user's line is there twice");
             kept.user = true;
