@@ -23,6 +23,7 @@ use crate::transcript::Entry;
 
 pub use kept::Kept;
 pub use repair::{Repaired, repair};
+pub(crate) use window::begins_turn;
 pub use window::{entry_tokens, newest, suffices};
 
 /// Answers a call that has no result: one that may have had an effect gets its own in the transcript.
@@ -124,4 +125,4 @@ fn fitting(newest_first: impl Iterator<Item = Turn>, tokens: u64, budget_tokens:
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

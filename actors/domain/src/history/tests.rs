@@ -14,7 +14,7 @@ fn id(text: &str) -> ToolCallId {
     ToolCallId(text.into())
 }
 
-fn user(text: &str) -> EntryKind {
+pub(crate) fn user(text: &str) -> EntryKind {
     EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: None })
 }
 
@@ -22,7 +22,7 @@ fn call(id_text: &str, name: &str) -> ToolCall {
     ToolCall { id: id(id_text), name: name.to_owned(), arguments: Arguments::Object(serde_json::Map::new()) }
 }
 
-fn assistant(text: &str, stop: StopReason, calls: &[(&str, &str)]) -> EntryKind {
+pub(crate) fn assistant(text: &str, stop: StopReason, calls: &[(&str, &str)]) -> EntryKind {
     let message = AssistantMessage {
         text: text.to_owned(),
         reasoning: None,
@@ -41,18 +41,18 @@ fn assistant(text: &str, stop: StopReason, calls: &[(&str, &str)]) -> EntryKind 
     }))
 }
 
-fn result(call: &str, text: &str) -> EntryKind {
+pub(crate) fn result(call: &str, text: &str) -> EntryKind {
     let content = vec![Content::text(text)];
     let result = ToolResult { call: id(call), name: "t".to_owned(), content, is_error: false };
     EntryKind::ToolResult(ToolResultEntry { result: result.into(), turn: None })
 }
 
-fn compaction(summary: &str, first_kept: Option<&str>) -> EntryKind {
+pub(crate) fn compaction(summary: &str, first_kept: Option<&str>) -> EntryKind {
     EntryKind::Compaction { summary: summary.to_owned(), first_kept: first_kept.map(Arc::from) }
 }
 
 /// Entries with the ids 0, 1, 2 ... in a chain.
-fn transcript(kinds: Vec<EntryKind>) -> Transcript {
+pub(crate) fn transcript(kinds: Vec<EntryKind>) -> Transcript {
     let mut transcript = Transcript::default();
     for (at, kind) in kinds.into_iter().enumerate() {
         let parent = transcript.append_parent().map(Arc::from);
@@ -62,7 +62,7 @@ fn transcript(kinds: Vec<EntryKind>) -> Transcript {
 }
 
 /// `u:text`, `a:text(call,call)`, `r:call=text`.
-fn told<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Vec<String> {
+pub(crate) fn told<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Vec<String> {
     messages
         .into_iter()
         .map(|message| match message {
@@ -190,7 +190,7 @@ fn the_budget_keeps_the_newest_turns() {
     }
 }
 
-fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
+pub(crate) fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
     let ids = prop::sample::select(vec!["a", "b", "c", ""]);
     let stops = prop::sample::select(vec![
         StopReason::Stop,
@@ -217,7 +217,7 @@ fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
 }
 
 /// The rules that providers insist on.
-fn assert_legal<'m>(messages: impl Iterator<Item = &'m Message>) -> Result<(), TestCaseError> {
+pub(crate) fn assert_legal<'m>(messages: impl Iterator<Item = &'m Message>) -> Result<(), TestCaseError> {
     let mut messages = messages.peekable();
     prop_assert!(messages.peek().is_none_or(|first| matches!(first, Message::User(_))));
     let mut open: Vec<ToolCallId> = Vec::new();

@@ -57,7 +57,7 @@ pub fn entry_tokens(entry: &Entry) -> u64 {
 }
 
 /// Whether what stands before such an entry has no part in how it and what follows are shown.
-fn begins_turn(kind: Kind) -> bool {
+pub(crate) fn begins_turn(kind: Kind) -> bool {
     match kind {
         Kind::User | Kind::Bash | Kind::CustomRole | Kind::CustomMessage => true,
         Kind::Assistant

@@ -1,0 +1,157 @@
+use std::convert::Infallible;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::chat::StopReason;
+use crate::history::select;
+use crate::history::tests::{assert_legal, assistant, compaction, kinds, result, told, transcript, user};
+use crate::transcript::{Note, Transcript};
+
+const LONG: &str = "a long message that takes many more tokens than what is said in its place, again and again and again, \
+                    until nobody wants to read it any more, which is when it is left out of the conversation at last";
+
+fn label(target: usize, label: &str) -> EntryKind {
+    EntryKind::Silent(Note::Label { target: target.to_string().into(), label: Some(label.into()) })
+}
+
+fn planned(transcript: &Transcript, keep: Keep, summary: Option<&str>) -> Result<Plan, CompactError<Infallible>> {
+    plan(transcript.tree(), keep, summary, |at| Ok(transcript.entries().get(at.0 as usize).cloned()))
+}
+
+fn compacted(mut transcript: Transcript, plan: &Plan) -> Transcript {
+    let parent = transcript.append_parent().map(Arc::from);
+    let id: Arc<str> = format!("c{}", transcript.entries().len()).into();
+    let first_kept = plan.first_kept.clone().or_else(|| Some(id.clone()));
+    let kind = EntryKind::Compaction { summary: plan.summary.clone(), first_kept };
+    transcript.push(Entry::new(Head { id, parent, timestamp_ms: 1 }, kind));
+    transcript
+}
+
+/// Two turns with tools, then a short one: 0 user, 1 call, 2 result, 3 answer, 4 user, 5 calls, 6 7 results, 8 answer,
+/// 9 user, 10 answer.
+fn three_turns() -> Vec<EntryKind> {
+    vec![
+        user(LONG),
+        assistant("", StopReason::ToolUse, &[("a", "t")]),
+        result("a", LONG),
+        assistant("one", StopReason::Stop, &[]),
+        user("second"),
+        assistant("", StopReason::ToolUse, &[("a", "t"), ("b", "t")]),
+        result("a", LONG),
+        result("b", LONG),
+        assistant("two", StopReason::Stop, &[]),
+        user("third"),
+        assistant("three", StopReason::Stop, &[]),
+    ]
+}
+
+#[test]
+fn boundaries_stand_at_legal_places_and_keep_at_least_what_was_asked_for() {
+    for (keep, first) in [
+        (Keep::Messages(1), Some("9")),
+        (Keep::Messages(2), Some("9")),
+        (Keep::Messages(3), Some("4")),
+        (Keep::Messages(5), Some("4")),
+        (Keep::Messages(7), Some("4")),
+        (Keep::Messages(0), None),
+        (Keep::Nothing, None),
+        (Keep::Since(2), None),
+    ] {
+        let plan = planned(&transcript(three_turns()), keep, Some("short")).unwrap();
+        assert_eq!((plan.first_kept.as_deref(), plan.summary.as_str()), (first, "short"), "{keep:?}");
+        assert!(plan.tokens_after < plan.tokens_before);
+    }
+    for keep in [Keep::Messages(8), Keep::Messages(11), Keep::Messages(u32::MAX), Keep::Since(0), Keep::Since(1)] {
+        let refused = planned(&transcript(three_turns()), keep, Some("short"));
+        assert_eq!(refused, Err(CompactError::NothingToLeaveOut), "{keep:?}");
+    }
+    assert_eq!(planned(&Transcript::default(), Keep::Nothing, None), Err(CompactError::NothingToLeaveOut));
+}
+
+#[test]
+fn a_person_who_speaks_between_a_call_and_its_result_is_no_legal_place() {
+    let kinds = vec![
+        user(LONG),
+        assistant(LONG, StopReason::ToolUse, &[("a", "t")]),
+        user("wait"),
+        result("a", "found"),
+        user("go on"),
+        assistant("done", StopReason::Stop, &[]),
+    ];
+    let first = |keep| planned(&transcript(kinds.clone()), keep, Some("s")).map(|plan| plan.first_kept);
+    assert_eq!(first(Keep::Messages(2)), Ok(Some("4".into())));
+    assert_eq!(first(Keep::Messages(4)), Err(CompactError::NothingToLeaveOut));
+}
+
+#[test]
+fn what_is_marked_and_hidden_is_quoted_once_also_the_next_time() {
+    let mut kinds = three_turns();
+    kinds.extend([label(3, "the answer"), label(9, "kept")]);
+    let before = transcript(kinds);
+    let plan = planned(&before, Keep::Messages(2), None).unwrap();
+    assert_eq!(
+        plan.summary,
+        "Messages left out here: 9, the last of 1970-01-01T00:00:00.001Z.\n\nMarked as important:\n\
+         - the answer (assistant, 1970-01-01T00:00:00.001Z):\n> one"
+    );
+    let mut after = compacted(before, &plan);
+    let history = select(&after.path_to_leaf(), u64::MAX);
+    assert_eq!(told(history.messages.iter()).len(), 3);
+    assert_eq!(plan.tokens_after, history.tokens);
+    for (number, kind) in [user(LONG), assistant(LONG, StopReason::Stop, &[])].into_iter().enumerate() {
+        after.follow(Entry::new(Head { id: format!("n{number}").into(), parent: None, timestamp_ms: 5 }, kind));
+    }
+    let again = planned(&after, Keep::Nothing, None).unwrap();
+    assert_eq!(again.summary.matches("the answer").count(), 1);
+    assert!(again.summary.contains("- kept (user"), "{}", again.summary);
+    assert!(again.summary.starts_with("Messages left out here: 13, the last of 1970-01-01T00:00:00.005Z."));
+    let said = planned(&after, Keep::Nothing, Some("in the caller's words")).unwrap();
+    assert!(said.summary.starts_with("in the caller's words\n\nMarked as important:\n- the answer"));
+    // A summary that others wrote stays.
+    let others = transcript(vec![user(LONG), compaction("theirs", None), user(LONG), user("x")]);
+    let plan = planned(&others, Keep::Messages(1), None).unwrap();
+    assert_eq!(plan.summary, "theirs\n\nMessages left out here: 2, the last of 1970-01-01T00:00:00.001Z.");
+}
+
+#[test]
+fn what_a_reset_ended_stays_ended() {
+    let reset = EntryKind::Reset { first_kept: None };
+    let kinds = vec![user("old"), label(0, "old"), reset, user(LONG), user(LONG), user("new")];
+    let plan = planned(&transcript(kinds), Keep::Messages(1), None).unwrap();
+    assert_eq!(plan.summary, "Messages left out here: 2, the last of 1970-01-01T00:00:00.001Z.");
+}
+
+#[test]
+fn quotes_are_bounded_and_a_longer_conversation_is_refused() {
+    let mut kinds: Vec<EntryKind> = (0..20).map(|_| user(&"word ".repeat(2000))).collect();
+    kinds.extend((0..20).map(|at| label(at, "x")));
+    let plan = planned(&transcript(kinds), Keep::Nothing, None).unwrap();
+    assert!(plan.summary.chars().count() < EXCERPTS_CHARS_MAX + 500);
+    assert!(plan.summary.contains("more that came earlier)"));
+    let short = transcript(vec![user("a"), user("b")]);
+    assert!(matches!(planned(&short, Keep::Messages(1), Some(LONG)), Err(CompactError::NotShorter { .. })));
+}
+
+proptest! {
+    #[test]
+    fn the_request_afterwards_is_legal_and_smaller(
+        kinds in kinds(),
+        labels in prop::collection::vec((0_usize..24, "[a-z]{1,4}"), 0..3),
+        keep in prop_oneof![Just(Keep::Nothing), (0_u32..20).prop_map(Keep::Messages), (0_u64..3).prop_map(Keep::Since)],
+        summary in prop::option::of("[a-z ]{0,20}"),
+    ) {
+        let mut kinds = kinds;
+        kinds.extend(labels.iter().map(|(target, text)| label(*target, text)));
+        let before = transcript(kinds);
+        let request = select(&before.path_to_leaf(), u64::MAX);
+        if let Ok(plan) = planned(&before, keep, summary.as_deref()) {
+            prop_assert_eq!(plan.tokens_before, request.tokens);
+            let after = compacted(before, &plan);
+            let request = select(&after.path_to_leaf(), u64::MAX);
+            prop_assert_eq!(plan.tokens_after, request.tokens);
+            prop_assert!(plan.tokens_after < plan.tokens_before);
+            assert_legal(request.messages.iter())?;
+        }
+    }
+}
