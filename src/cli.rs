@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use domain::ids::{LetterId, SessionKey, TurnId};
 
 /// Hosts AI-agent conversations as supervised actors.
@@ -120,6 +120,73 @@ pub enum Command {
     /// Put a backup in place as the data directory, which must not hold data yet
     #[command(after_help = "Examples:\n  GREENROOM_HOME=/srv/greenroom greenroom restore /mnt/backup/2026-11-29")]
     Restore(CopyArgs),
+    /// Move in from nanobot or OpenClaw: configuration, workspace, memory, skills, jobs, sessions
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  greenroom import nanobot --dry-run\n  greenroom import nanobot\n  \
+        greenroom import openclaw /mnt/old/.openclaw --json\n\n\
+        The source is only read. What is here already stays; a differing copy is kept in import/ of the data directory.\n\
+        A run that was cut short is simply run again. No gateway may run meanwhile."
+    )]
+    Import(Import),
+    /// Write sessions as files that nanobot or OpenClaw loads; only adds, never overwrites
+    #[command(after_help = "Examples:\n  greenroom export --to nanobot ~/.nanobot\n  \
+        greenroom export --to openclaw /tmp/out --session telegram:1 --session cli:direct\n\n\
+        No gateway may run meanwhile.")]
+    Export(ExportArgs),
+}
+
+/// `import …`
+#[derive(Debug, Subcommand)]
+pub enum Import {
+    /// From nanobot [default: ~/.nanobot]
+    #[command(
+        after_help = "Examples:\n  greenroom import nanobot --dry-run\n  greenroom import nanobot /mnt/old/.nanobot"
+    )]
+    Nanobot(ImportArgs),
+    /// From OpenClaw, up to 2026.7.1 [default: ~/.openclaw]
+    #[command(
+        after_help = "Examples:\n  greenroom import openclaw --dry-run\n  greenroom import openclaw /mnt/old/.openclaw"
+    )]
+    Openclaw(ImportArgs),
+}
+
+/// Arguments of `import …`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The directory to move from
+    pub dir: Option<PathBuf>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A system whose files can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// nanobot
+    Nanobot,
+    /// OpenClaw
+    Openclaw,
+}
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// For which system
+    #[arg(long, value_enum)]
+    pub to: Target,
+    /// Its data directory; made when missing
+    pub dir: PathBuf,
+    /// Only this session; can be given several times
+    #[arg(long = "session", value_name = "KEY")]
+    pub sessions: Vec<SessionKey>,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Arguments of `backup` and `restore`.

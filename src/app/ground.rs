@@ -22,7 +22,7 @@ use super::lock::Lock;
 use super::options::{Purpose, World};
 use super::parts;
 use crate::config::{Loaded, Paths};
-use crate::exit::Exit;
+use crate::exit::{Exit, ExitCode};
 
 /// Threads of the blocking pool: files, transcripts.
 const BLOCKING_THREADS: usize = 8;
@@ -159,6 +159,28 @@ fn process_stopped(log: &dyn SupervisionLog) -> Event {
     event.reason = Some("stopped in order".to_owned());
     event.cause = log.latest(EventName::GatewayStopping);
     event
+}
+
+/// The directories and their locks, for a command that works on files itself.
+#[derive(Debug)]
+pub struct Hold {
+    _locks: [Lock; 2],
+}
+
+impl Hold {
+    /// Takes them; refuses at once while a gateway runs, and waits a while for another command.
+    pub async fn take(paths: &Paths) -> anyhow::Result<Self> {
+        for (file, directory) in
+            [(paths.run.join("lock"), &paths.data), (paths.sessions.join(".lock"), &paths.workspace)]
+        {
+            if let Some(holder) = Lock::gateway(&file) {
+                let message = format!("{} is in use by {holder}; stop the gateway first", directory.display());
+                return Err(Exit::new(ExitCode::DirectoryInUse, message).into());
+            }
+        }
+        make_directories(paths)?;
+        Ok(Self { _locks: take_locks(paths, Purpose::AtRest).await? })
+    }
 }
 
 fn make_directories(paths: &Paths) -> anyhow::Result<()> {

@@ -36,6 +36,7 @@ use supervision::ports::Ports;
 
 use crate::config::Loaded;
 use gauges::Gauges;
+pub use ground::Hold;
 use ground::Real;
 pub use options::{Options, Purpose, World};
 

@@ -7,11 +7,14 @@ pub mod check_config;
 pub mod deadletters;
 pub mod doctor;
 pub mod drain;
+pub mod export;
 pub mod gateway;
+pub mod import;
 pub mod journal;
 pub mod logs;
 pub mod onboard;
 mod repaired;
+mod report;
 pub mod sessions;
 pub mod status;
 pub mod top;
@@ -46,6 +49,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Config(Config::Check(output)) => check_config::run(&place, output),
         Command::Journal(what) => journal::run(&look(&place)?, what),
         Command::Backup(arguments) => backup::backup(look(&place)?, &arguments).await,
+        Command::Import(what) => import::run(look(&place)?, what).await,
+        Command::Export(arguments) => export::run(look(&place)?, arguments).await,
         Command::Restore(arguments) => backup::restore(&look(&place)?, &arguments),
     }
 }

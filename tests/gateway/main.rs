@@ -15,6 +15,7 @@ mod kill_nine;
 mod many_sessions;
 mod metrics;
 mod model_over_http;
+mod moving;
 mod operations;
 mod poison;
 mod power_cut;

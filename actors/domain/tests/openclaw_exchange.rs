@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use domain::exchange::openclaw::{FileKind, Source, Store, export, file_kind, transcribe};
+use domain::exchange::openclaw::{FileKind, Source, Store, export, file_kind, id_of, transcribe};
 use domain::ids::SessionKey;
 use domain::transcript::{EntryKind, Note, Transcript, read_lines, view};
 use proptest::prelude::*;
@@ -59,7 +59,7 @@ fn what_moves_in_is_the_same_session_and_has_the_same_bytes() {
 fn what_moves_out_is_the_same_session_in_version_3() {
     for (name, bytes) in transcripts() {
         let made = transcribe(&Source { bytes: &bytes, key: &key(), id: "s", entry: None });
-        let out = export(&made.bytes, &key());
+        let out = export(&made.bytes, &id_of(&made.bytes, &key()));
         let back = read_lines(&out.bytes);
         let header = back.header.as_ref().unwrap();
         assert_eq!((header.version, &header.id), (3, &out.id), "{name}");
@@ -102,7 +102,7 @@ proptest! {
     fn no_bytes_are_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let made = transcribe(&Source { bytes: &bytes, key: &key(), id: "s", entry: None });
         prop_assert!(made.bytes.ends_with(b"\n"));
-        export(&made.bytes, &key());
+        export(&made.bytes, &id_of(&made.bytes, &key()));
         let _whatever_it_is = Store::read(&bytes);
     }
 }

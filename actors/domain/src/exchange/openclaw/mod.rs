@@ -15,7 +15,7 @@ mod store;
 pub use config::{Mapped, map_config};
 pub use cron::map_jobs;
 pub use into::{Source, transcribe};
-pub use out::{Exported, export, place_of};
+pub use out::{Exported, export, id_of, own_id, place_of};
 pub use store::{FileKind, Store, StoreEntry, file_kind, orphan_key};
 
 /// `customType` of a session's entry in `sessions.json`.

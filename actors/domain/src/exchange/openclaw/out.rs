@@ -44,12 +44,22 @@ fn is_agent(id: &str) -> bool {
     !id.is_empty() && id.len() <= 64 && id.bytes().all(legal) && !id.starts_with(['_', '-'])
 }
 
-/// Makes the files of `key` of the bytes of its transcript.
-pub fn export(bytes: &[u8], key: &SessionKey) -> Exported {
+/// The id that a session has, if it can be part of a file name; else one of its own.
+pub fn id_of(bytes: &[u8], key: &SessionKey) -> String {
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or(bytes);
+    let id = read_lines(first).header.map(|header| header.id).filter(|id| is_file_id(id));
+    id.unwrap_or_else(|| own_id(key))
+}
+
+/// An id that no other key's session has: for one whose id another session has, too.
+pub fn own_id(key: &SessionKey) -> String {
+    SeededIds::new("export", key.as_str()).session().to_string()
+}
+
+/// Makes the files of the session `id` of the bytes of its transcript.
+pub fn export(bytes: &[u8], id: &str) -> Exported {
     let transcript = read_lines(bytes);
     let header = transcript.header.as_ref();
-    let id = header.map(|header| header.id.clone()).filter(|id| is_file_id(id));
-    let id = id.unwrap_or_else(|| SeededIds::new("export", key.as_str()).session().to_string());
     let mut line = json!({
         "type": "session", "version": 3, "id": id,
         "timestamp": iso_ms(header.map_or(0, |header| header.timestamp_ms)),
@@ -66,8 +76,8 @@ pub fn export(bytes: &[u8], key: &SessionKey) -> Exported {
     }
     let tree = transcript.tree();
     let messages = tree.positions().filter(|at| tree.kind(*at).role().is_some()).count();
-    let entry = entry(&transcript, &id);
-    Exported { id, bytes: out, entry, messages }
+    let entry = entry(&transcript, id);
+    Exported { id: id.to_owned(), bytes: out, entry, messages }
 }
 
 fn lines(transcript: &Transcript, bytes: &[u8]) -> Vec<String> {

@@ -27,8 +27,11 @@ fn a_transcript_stays_as_it_is_between_its_header_and_what_the_store_says() {
     assert_eq!(lines[1], FILE.lines().nth(1).unwrap());
     assert!(lines[2].contains(r#""type":"session_info""#) && lines[2].contains(r#""parentId":"a""#));
     assert!(lines[3].contains(r#""customType":"openclaw.session""#) && lines[3].contains(r#""channel":"telegram""#));
-    let out = export(&made.bytes, &key("agent:main:main"));
+    let out = export(&made.bytes, &id_of(&made.bytes, &key("agent:main:main")));
     assert_eq!(out.id, "s1");
+    assert_ne!(own_id(&key("a")), own_id(&key("b")));
+    let odd = FILE.replace(r#""s1""#, r#""../s1""#);
+    assert_eq!(id_of(odd.as_bytes(), &key("a")), own_id(&key("a")));
     assert!(out.bytes.starts_with(FILE.as_bytes()));
     assert_eq!((out.messages, &out.entry["channel"], &out.entry["label"]), (1, &json!("telegram"), &json!(" Ada ")));
     assert_eq!(out.entry["updatedAt"], 1_772_359_201_000_u64);
@@ -45,7 +48,7 @@ fn a_transcript_without_header_gets_one_and_a_reset_becomes_a_compaction() {
     let mut id = || crate::ids::EntryId(1);
     let reset = Pen::new(transcript.tree(), &mut id, 0).reset("new", None).unwrap().line;
     made.bytes.extend_from_slice(reset.as_bytes());
-    let out = read_lines(&export(&made.bytes, &key).bytes);
+    let out = read_lines(&export(&made.bytes, &id_of(&made.bytes, &key)).bytes);
     let last = &out.entries().last().unwrap();
     let EntryKind::Compaction { first_kept, .. } = &last.kind else { panic!("{last:?}") };
     assert_eq!(first_kept.as_deref(), Some(&*last.id));

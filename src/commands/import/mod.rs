@@ -1,0 +1,116 @@
+//! `greenroom import nanobot` and `greenroom import openclaw`: moves in from another system with one command.
+//!
+//! The source is only read. Whatever is here already stays; what differs from it is kept beside it, and told. What is
+//! here and equal is told as such, so that a run that was cut short, or one after the source went on, is simply repeated.
+
+mod mover;
+mod nanobot;
+mod openclaw;
+mod workspace;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use supervision::ports::offload;
+use supervision::real::real_ports;
+
+pub use mover::write_whole;
+
+use super::report::{Report, Wording};
+use crate::app::Hold;
+use crate::cli::{Import, ImportArgs};
+use crate::config::{Loaded, Paths};
+use crate::exit::{Exit, ExitCode};
+use mover::Mover;
+
+/// A system that can be moved from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum System {
+    Nanobot,
+    Openclaw,
+}
+
+/// Runs the command.
+pub async fn run(loaded: Loaded, what: Import) -> anyhow::Result<()> {
+    let (system, arguments) = match what {
+        Import::Nanobot(arguments) => (System::Nanobot, arguments),
+        Import::Openclaw(arguments) => (System::Openclaw, arguments),
+    };
+    loaded.require_workspace().map_err(Exit::from)?;
+    let source = source_of(system, &arguments)?;
+    let _held = if arguments.dry_run { None } else { Some(Hold::take(&loaded.paths).await?) };
+    let ports = real_ports(1)?;
+    let mover = Mover {
+        disk: Arc::clone(&ports.disk),
+        aside: loaded.paths.data.join("import").join(system.name()),
+        source: source.clone(),
+        dry_run: arguments.dry_run,
+        planned: BTreeMap::new(),
+        report: Report::default(),
+    };
+    let (paths, from) = (loaded.paths.clone(), source.clone());
+    let work = move || match system {
+        System::Nanobot => nanobot::import(mover, &from, &paths),
+        System::Openclaw => openclaw::import(mover, &from, &paths),
+    };
+    let report = offload(&*ports.offload, work).await?;
+    let words = Wording { moved: "imported", already: "already here", dry_run: arguments.dry_run };
+    report.print(&source, &loaded.paths.data, words, arguments.output)?;
+    finished(&report)
+}
+
+/// What failed makes the command fail, after all else was done.
+fn finished(report: &Report) -> anyhow::Result<()> {
+    match report.failed() {
+        0 => Ok(()),
+        failed => {
+            let message = format!("{} could not be imported; all else was", domain::text::counted(failed, "thing"));
+            Err(Exit::new(ExitCode::Failed, message).printed().into())
+        }
+    }
+}
+
+/// The directory, which has to look like one of the system's.
+fn source_of(system: System, arguments: &ImportArgs) -> anyhow::Result<PathBuf> {
+    let home = || super::environment().get("HOME").map(|home| Path::new(home).join(format!(".{}", system.name())));
+    let dir = arguments.dir.clone().or_else(home);
+    let dir =
+        dir.ok_or_else(|| Exit::new(ExitCode::Usage, "there is no home directory; name the directory to import"))?;
+    let dir = std::path::absolute(dir)?;
+    let marks: &[&str] = match system {
+        System::Nanobot => &["config.json", "sessions", "workspace"],
+        System::Openclaw => &["openclaw.json", "agents", "workspace"],
+    };
+    if !marks.iter().any(|mark| dir.join(mark).exists()) {
+        let message =
+            format!("{} is no {} directory: it has none of {}", dir.display(), system.name(), marks.join(", "));
+        return Err(Exit::new(ExitCode::Failed, message).into());
+    }
+    Ok(dir)
+}
+
+/// Reads a configuration's path: `~` is the home directory, a relative path begins at `base`.
+fn expand(path: &str, base: &Path) -> PathBuf {
+    let home = super::environment().get("HOME").map(PathBuf::from);
+    match (path.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        (Some(_) | None, _) => base.join(path),
+    }
+}
+
+/// Where the parts of a workspace go.
+fn place(paths: &Paths, below: &Path) -> PathBuf {
+    paths.workspace.join(below)
+}
+
+// === impl System ===
+
+impl System {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nanobot => "nanobot",
+            Self::Openclaw => "openclaw",
+        }
+    }
+}

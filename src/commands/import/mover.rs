@@ -1,0 +1,245 @@
+//! Puts files in place, or only says what it would do.
+//!
+//! **Invariant:** the source is only read. What is there already is never overwritten. A file appears whole, under its
+//! name, or not at all; so a run that was killed is simply run again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use domain::exchange::Remark;
+use sha2::{Digest, Sha256};
+use supervision::ports::{Disk, Open};
+
+use crate::commands::report::{Outcome, Report};
+
+/// The largest file that is moved, in bytes.
+const FILE_BYTES_MAX: u64 = 2 << 30;
+/// The most files of one tree.
+const FILES_MAX: usize = 1_000_000;
+
+/// When two files are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Same {
+    /// Byte for byte.
+    Bytes,
+    /// Or the one that is here goes on behind what came: a session that was talked to since.
+    Begins,
+    /// Or both are the same JSON.
+    Json,
+}
+
+/// Where things go, and what became of them.
+pub struct Mover {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// Where conflicting copies go.
+    pub aside: PathBuf,
+    /// What a path is shown relative to.
+    pub source: PathBuf,
+    /// Whether nothing is written.
+    pub dry_run: bool,
+    /// What a dry run would have written: digests by path.
+    pub planned: BTreeMap<PathBuf, [u8; 32]>,
+    /// What became of all.
+    pub report: Report,
+}
+
+/// What is at a path.
+enum There {
+    Nothing,
+    Bytes(Vec<u8>),
+    /// Would be, in a dry run.
+    Digest([u8; 32]),
+}
+
+/// One file of the source.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its path below the directory that was searched.
+    pub below: PathBuf,
+    /// Whether it may be executed.
+    pub executable: bool,
+}
+
+// === impl Mover ===
+
+impl Mover {
+    /// Puts `bytes` at `to`.
+    pub fn put(&mut self, kind: &'static str, name: &str, to: &Path, bytes: &[u8], same: Same, remarks: Vec<Remark>) {
+        let outcome = self.place(to, bytes, same, false).unwrap_or_else(|why| Outcome::Failed { why });
+        self.report.add(kind, name, outcome, remarks);
+    }
+
+    /// Copies a file as it is.
+    pub fn copy(&mut self, kind: &'static str, found: &Found, to: &Path) {
+        let name = self.shown(&found.path);
+        match self.read(&found.path) {
+            Ok(bytes) => {
+                let outcome = self.place(to, &bytes, Same::Bytes, found.executable);
+                let outcome = outcome.unwrap_or_else(|why| Outcome::Failed { why });
+                self.report.add(kind, name, outcome, Vec::new());
+            }
+            Err(why) => self.report.fail(kind, name, why),
+        }
+    }
+
+    /// A whole file of the source.
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        let length = self.disk.stat(path).map_err(|error| error.to_string())?.length;
+        if length > FILE_BYTES_MAX {
+            return Err(format!("has {length} bytes, more than {FILE_BYTES_MAX}"));
+        }
+        self.disk.read(path).map_err(|error| format!("cannot be read: {error}"))
+    }
+
+    /// A path as it is shown.
+    pub fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(&self.source).unwrap_or(path).display().to_string()
+    }
+
+    /// What is directly in a directory: names and whether they are directories. Links are told and left out.
+    pub fn list(&mut self, directory: &Path) -> Vec<(PathBuf, bool)> {
+        let mut found = Vec::new();
+        let names = match self.disk.list(directory) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return found,
+            Err(error) => {
+                let name = self.shown(directory);
+                self.report.fail("directory", name, format!("cannot be read: {error}"));
+                return found;
+            }
+        };
+        for path in names {
+            // The port follows links, and a link may lead anywhere, also in a circle.
+            match std::fs::symlink_metadata(&path) {
+                Ok(meta) if meta.is_dir() || meta.is_file() => found.push((path, meta.is_dir())),
+                Ok(_) => {
+                    let name = self.shown(&path);
+                    self.report.skip("other", name, "neither a file nor a directory (a symbolic link is not followed)");
+                }
+                Err(error) => {
+                    let name = self.shown(&path);
+                    self.report.fail("other", name, error);
+                }
+            }
+        }
+        found
+    }
+
+    /// All files in a directory and below; `enter` decides about each directory and file by its path below it.
+    pub fn walk(&mut self, root: &Path, take: impl Fn(&Path) -> bool) -> Vec<Found> {
+        let (mut files, mut open) = (Vec::new(), vec![root.to_owned()]);
+        while let Some(directory) = open.pop() {
+            for (path, is_directory) in self.list(&directory) {
+                let below = path.strip_prefix(root).unwrap_or(&path).to_owned();
+                if !take(&below) {
+                    continue;
+                }
+                if is_directory {
+                    open.push(path);
+                } else if files.len() < FILES_MAX {
+                    let executable = std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o100 != 0);
+                    files.push(Found { path, below, executable });
+                } else {
+                    self.report.fail("directory", self.shown(root), format!("has more than {FILES_MAX} files"));
+                    return files;
+                }
+            }
+        }
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        files
+    }
+
+    fn place(&mut self, to: &Path, bytes: &[u8], same: Same, executable: bool) -> Result<Outcome, String> {
+        match self.there(to)? {
+            There::Nothing => {
+                self.write(to, bytes, executable)?;
+                return Ok(Outcome::Moved { to: to.to_owned() });
+            }
+            There::Bytes(there) if is_same(&there, bytes, same) => {
+                return Ok(Outcome::AlreadyHere { to: to.to_owned() });
+            }
+            There::Digest(there) if there == digest(bytes) => return Ok(Outcome::AlreadyHere { to: to.to_owned() }),
+            There::Bytes(_) | There::Digest(_) => {}
+        }
+        let copy = self.copy_of(to, bytes)?;
+        if matches!(self.there(&copy)?, There::Nothing) {
+            self.write(&copy, bytes, executable)?;
+        }
+        Ok(Outcome::Conflict { to: to.to_owned(), copy })
+    }
+
+    /// Where the copy goes: another name if another copy is there.
+    fn copy_of(&self, to: &Path, bytes: &[u8]) -> Result<PathBuf, String> {
+        let name = to.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let parent = to.parent().and_then(Path::file_name).unwrap_or_default();
+        let first = self.aside.join(parent).join(&name);
+        let is_free = match self.there(&first)? {
+            There::Nothing => true,
+            There::Bytes(there) => there == bytes,
+            There::Digest(there) => there == digest(bytes),
+        };
+        if is_free {
+            return Ok(first);
+        }
+        let digest: String = digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Ok(first.with_file_name(format!("{name}.{digest}")))
+    }
+
+    fn there(&self, path: &Path) -> Result<There, String> {
+        if let Some(digest) = self.planned.get(path) {
+            return Ok(There::Digest(*digest));
+        }
+        match self.disk.read(path) {
+            Ok(bytes) => Ok(There::Bytes(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(There::Nothing),
+            Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+        }
+    }
+
+    fn write(&mut self, to: &Path, bytes: &[u8], executable: bool) -> Result<(), String> {
+        if self.dry_run {
+            self.planned.insert(to.to_owned(), digest(bytes));
+            return Ok(());
+        }
+        let written = write_whole(&*self.disk, to, bytes, executable);
+        written.map_err(|error| format!("{} cannot be written: {error}", to.display()))
+    }
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// Writes a file beside its name, syncs it, then gives it the name.
+pub fn write_whole(disk: &dyn Disk, to: &Path, bytes: &[u8], executable: bool) -> io::Result<()> {
+    let parent = to.parent().unwrap_or(Path::new("."));
+    disk.create_dir_all(parent)?;
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let beside = parent.join(format!(".{name}.moving"));
+    {
+        let file = disk.open(&beside, Open::Create)?;
+        file.set_length(0)?;
+        file.write_at(bytes, 0)?;
+        file.sync_data()?;
+    }
+    if executable {
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o700))?;
+    }
+    disk.rename(&beside, to)?;
+    disk.sync_dir(parent)
+}
+
+fn is_same(there: &[u8], came: &[u8], same: Same) -> bool {
+    let json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).ok();
+    match same {
+        Same::Bytes => there == came,
+        Same::Begins => there.starts_with(came),
+        Same::Json => there == came || json(there).is_some_and(|value| Some(value) == json(came)),
+    }
+}

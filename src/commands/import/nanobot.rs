@@ -1,0 +1,221 @@
+//! What a nanobot directory holds, and where it goes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use domain::exchange::Remark;
+use domain::exchange::nanobot::{SessionFile, Source, name, transcribe};
+use domain::ids::SessionKey;
+use domain::stem::stem;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
+use super::mover::{Mover, Same};
+use super::{expand, workspace};
+use crate::commands::report::Report;
+use crate::config::Paths;
+
+/// Files of the data directory that have no place here.
+const LEFT: &[(&str, &str)] = &[
+    ("pairing.json", "pairings are made anew"),
+    ("auth", "sign in again"),
+    ("webui", "the web interface's own files"),
+    ("run", "about a running process"),
+    ("logs", "logs"),
+    ("history", "the prompt's history"),
+];
+
+/// Brings over everything in `dir`.
+pub fn import(mut mover: Mover, dir: &Path, paths: &Paths) -> Report {
+    let config = config(&mut mover, dir, paths);
+    let workspace = workspace_of(dir, config.as_ref());
+    let leave = |below: &Path| {
+        let own = ["sessions", "cron.lock", ".nanobot/workspace-id"];
+        own.iter().any(|name| below == Path::new(name))
+    };
+    workspace::import(&mut mover, &workspace, paths, &leave);
+    for found in mover.walk(&dir.join("media"), |_| true) {
+        let to = paths.media.join(&found.below);
+        mover.copy("media", &found, &to);
+    }
+    sessions(&mut mover, dir, &workspace, paths);
+    for (name, why) in LEFT {
+        if dir.join(name).exists() {
+            mover.report.skip("other", *name, *why);
+        }
+    }
+    mover.report
+}
+
+/// The configuration is taken as it is, but for the workspace: ours is another directory.
+fn config(mover: &mut Mover, dir: &Path, paths: &Paths) -> Option<Value> {
+    let path = dir.join("config.json");
+    if !path.exists() {
+        return None;
+    }
+    let bytes = match mover.read(&path) {
+        Ok(bytes) => bytes,
+        Err(why) => {
+            mover.report.fail("config", "config.json", why);
+            return None;
+        }
+    };
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let original: Value = match serde_json::from_slice(text) {
+        Ok(value) => value,
+        Err(error) => {
+            // The library's message may quote a value; the place says enough.
+            let why = format!("line {}, column {}: not JSON", error.line(), error.column());
+            mover.report.fail("config", "config.json", why);
+            return None;
+        }
+    };
+    let mut ours = original.clone();
+    let defaults = ours.pointer_mut("/agents/defaults").and_then(Value::as_object_mut);
+    let mut remarks = Vec::new();
+    let bytes = if defaults.and_then(|defaults| defaults.shift_remove("workspace")).is_some() {
+        remarks.push(Remark::of(format!(
+            "agents.defaults.workspace is left out: it is {} here",
+            paths.workspace.display()
+        )));
+        format!("{ours:#}\n").into_bytes()
+    } else {
+        text.to_vec()
+    };
+    mover.put("config", "config.json", &paths.config, &bytes, Same::Json, remarks);
+    Some(original)
+}
+
+fn workspace_of(dir: &Path, config: Option<&Value>) -> PathBuf {
+    let usual = dir.join("workspace");
+    let named = config.and_then(|config| config.pointer("/agents/defaults/workspace")).and_then(Value::as_str);
+    match named.filter(|named| *named != "~/.nanobot/workspace") {
+        Some(named) => Some(expand(named, dir)).filter(|named| named.is_dir()).unwrap_or(usual),
+        None => usual,
+    }
+}
+
+/// One file that may be a session.
+struct Candidate {
+    path: PathBuf,
+    key: SessionKey,
+    file: SessionFile,
+}
+
+/// All sessions of this workspace. Of several with one key, the one that changed last is taken, as nanobot does it; the
+/// others are kept aside.
+fn sessions(mover: &mut Mover, dir: &Path, workspace: &Path, paths: &Paths) {
+    let zone = TimeZone::system();
+    let cwd = paths.workspace.display().to_string();
+    let mut directories = namespaces(mover, dir, workspace);
+    directories.push(workspace.join("sessions"));
+    let mut by_key: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
+    for directory in directories {
+        for candidate in candidates(mover, &directory, paths) {
+            by_key.entry(candidate.key.as_str().to_owned()).or_default().push(candidate);
+        }
+    }
+    for mut candidates in by_key.into_values() {
+        let changed = |candidate: &Candidate| {
+            candidate.file.head.get("updated_at").and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        candidates.sort_by_key(|candidate| std::cmp::Reverse(changed(candidate)));
+        for candidate in candidates {
+            let checkpoint = mover.read(&candidate.path.with_extension("checkpoint.json")).ok();
+            let source = Source {
+                file: &candidate.file,
+                key: &candidate.key,
+                checkpoint: checkpoint.as_deref(),
+                zone: &zone,
+                cwd: &cwd,
+            };
+            let made = transcribe(&source);
+            let to = paths.sessions.join(format!("{}.jsonl", stem(&candidate.key)));
+            let name = format!("{} ({})", candidate.key, mover.shown(&candidate.path));
+            mover.put("session", &name, &to, &made.bytes, Same::Begins, made.remarks);
+        }
+    }
+}
+
+/// The directories of this workspace's sessions. Without its id, those that name the workspace, or the only one.
+fn namespaces(mover: &mut Mover, dir: &Path, workspace: &Path) -> Vec<PathBuf> {
+    let read = |mover: &Mover, path: &Path| {
+        mover.read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
+    };
+    let id = read(mover, &workspace.join(".nanobot/workspace-id"));
+    let all: Vec<PathBuf> = mover
+        .list(&dir.join("sessions"))
+        .into_iter()
+        .filter(|(_, directory)| *directory)
+        .map(|(path, _)| path)
+        .collect();
+    let is_named = |mover: &Mover, path: &PathBuf| {
+        read(mover, &path.join(".workspace")).is_some_and(|named| Path::new(&named) == workspace)
+    };
+    let by_id = |path: &PathBuf| id.as_ref().is_some_and(|id| path.file_name().is_some_and(|name| *name == **id));
+    let mut ours: Vec<PathBuf> = all.iter().filter(|path| by_id(path)).cloned().collect();
+    if ours.is_empty() {
+        ours = all.iter().filter(|path| is_named(mover, path)).cloned().collect();
+    }
+    if ours.is_empty() && all.len() == 1 {
+        ours.clone_from(&all);
+    }
+    for path in all.iter().filter(|path| !ours.contains(path)) {
+        let name = mover.shown(path);
+        mover.report.skip(
+            "session",
+            name,
+            "sessions of another workspace; import that one into a directory of its own",
+        );
+    }
+    ours
+}
+
+/// The sessions in one directory; what is none is told.
+fn candidates(mover: &mut Mover, directory: &Path, paths: &Paths) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for (path, is_directory) in mover.list(directory) {
+        let shown = mover.shown(&path);
+        let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        if is_directory {
+            for archived in mover.walk(&path, |_| true) {
+                let to = paths.sessions.join("archive/nanobot").join(&file_name).join(&archived.below);
+                mover.copy("archive", &archived, &to);
+            }
+            continue;
+        }
+        let Some(stem) = file_name.strip_suffix(".jsonl") else {
+            let passing = file_name.starts_with('.') || file_name.ends_with(".lock");
+            if !passing && !file_name.ends_with(".checkpoint.json") {
+                mover.report.skip("other", shown, "not a session file");
+            }
+            continue;
+        };
+        let bytes = match mover.read(&path) {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                mover.report.fail("session", shown, why);
+                continue;
+            }
+        };
+        let file = SessionFile::read(&bytes);
+        if file.is_empty() {
+            let why = if file.remarks.is_empty() { "it is empty" } else { "no line of it is a message or metadata" };
+            mover.report.skip("session", shown, why);
+            continue;
+        }
+        match key_of(stem, &file) {
+            Some(key) => found.push(Candidate { path, key, file }),
+            None => {
+                mover.report.fail("session", shown, "line 1 names no session key, and neither does the file's name")
+            }
+        }
+    }
+    found
+}
+
+/// The key: by the name of the file, as nanobot does it; for older names by what the file says.
+fn key_of(stem: &str, file: &SessionFile) -> Option<SessionKey> {
+    let said = file.key().and_then(|key| SessionKey::new(key).ok());
+    name::key_of(stem).or(said).or_else(|| name::key_of_lossy(stem))
+}
