@@ -12,6 +12,7 @@ mod options;
 pub(crate) mod parts;
 mod process;
 mod serve;
+mod sessions;
 mod start;
 
 use std::future::Future;

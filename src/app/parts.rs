@@ -94,7 +94,7 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
             path_prepend: exec.path_prepend.clone(),
             path_append: exec.path_append.clone(),
         },
-        policies: Arc::default(),
+        policies: Arc::new(super::sessions::policies(config)),
     }
 }
 
@@ -168,6 +168,7 @@ pub fn websocket(config: &Config) -> WebsocketConfig {
 pub fn webhook(config: &Config) -> WebhookConfig {
     let door = &config.channels.webhook;
     WebhookConfig {
+        router: super::sessions::router(config).map(Arc::new),
         token: door_secret(door.token.as_ref()),
         allow_from: door.allow_from.clone(),
         connections_max: Shares::in_force().webhook,

@@ -216,7 +216,7 @@ fn session_config(loaded: &Loaded, model: &parts::Model, push_limits: PushLimits
         stall: Duration::from_secs(runtime.stall_seconds),
         running_max: runtime.max_running_turns,
         push_limits,
-        policies: Arc::default(),
-        reset: Default::default(),
+        policies: Arc::new(super::sessions::policies(&loaded.config)),
+        reset: super::sessions::reset(&loaded.config),
     }
 }

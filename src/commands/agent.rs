@@ -9,6 +9,7 @@ use std::io::Write;
 use anyhow::Context;
 use channel::control::Control;
 use domain::ids::SessionKey;
+use domain::keys::Key;
 use futures::StreamExt;
 use protocol::turn::{TurnProgress, TurnResult};
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ enum Host {
 
 /// Runs the command.
 pub async fn run(loaded: Loaded, arguments: AgentArgs) -> anyhow::Result<()> {
-    let key = SessionKey::new(&arguments.session)
+    let key = Key::canonical(&arguments.session)
         .map_err(|error| Exit::new(ExitCode::Usage, format!("--session: {error}")))?;
     if arguments.message.as_ref().is_some_and(|text| text.trim().is_empty()) {
         return Err(Exit::new(ExitCode::Usage, "--message: the text is empty").into());

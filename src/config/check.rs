@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use domain::policy::Pattern;
 use serde_json::{Map, Value};
 
 use super::found::{Texts, bare, found, kind_of};
@@ -117,6 +118,7 @@ impl Checked {
             (_, Value::Null) => {}
             (Kind::Section(section), Value::Object(object)) => self.section(object, section, place),
             (Kind::Named(section), Value::Object(object)) => self.named(object, section, place),
+            (Kind::Sections(section), Value::Array(items)) => self.sections(items, section, place),
             (kind, value) => match coerce(kind, value, self.texts_at(place)) {
                 Ok(value) => self.leaves.push(Leaf { steps: place.steps.clone(), value: Some(value) }),
                 Err(what) => self.problems.push((place.clone(), what)),
@@ -162,6 +164,27 @@ impl Checked {
                 self.value(value, Kind::Section(section), &here);
             }
         }
+    }
+
+    /// A list is one setting: a layer above replaces it as a whole.
+    fn sections(&mut self, items: &[Value], section: &'static Section, place: &Place) {
+        let mut list = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let here = place.item(index);
+            let Value::Object(object) = item else {
+                self.problems.push((here, format!("must be an object, found {}", kind_of(item))));
+                continue;
+            };
+            let outer = std::mem::take(&mut self.leaves);
+            self.section(object, section, &here);
+            let mut tree = Value::Object(Map::new());
+            for leaf in std::mem::replace(&mut self.leaves, outer) {
+                let steps = leaf.steps.into_iter().skip(here.steps.len()).collect();
+                lay(&mut tree, Leaf { steps, value: leaf.value });
+            }
+            list.push(tree);
+        }
+        self.leaves.push(Leaf { steps: place.steps.clone(), value: Some(Value::Array(list)) });
     }
 
     fn twice(&mut self, place: Place, earlier: &str, later: &str) {
@@ -216,6 +239,16 @@ pub fn coerce(kind: Kind, value: &Value, texts: Texts) -> Result<Value, String> 
             None => Ok(value.clone()),
         },
         (Kind::TextList, _) => wrong("a list of texts"),
+        (Kind::ToolPatterns, _) => patterns(coerce(Kind::TextList, value, texts)?),
+        (Kind::TextLists, Value::Object(object)) => {
+            let lists = object.iter().map(|(name, inner)| {
+                let list = coerce(Kind::TextList, inner, texts);
+                Ok((name.clone(), list.map_err(|what| format!("{}: {what}", printable(name)))?))
+            });
+            Ok(Value::Object(lists.collect::<Result<_, String>>()?))
+        }
+        (Kind::TextLists, _) => wrong_kind("an object whose values are all lists of texts"),
+        (Kind::Sections(_), _) => wrong_kind("a list of objects"),
         (Kind::TextMap, Value::Object(object)) => match object.iter().find(|(_, inner)| !inner.is_string()) {
             Some((name, inner)) => {
                 let name = printable(name);
@@ -227,6 +260,15 @@ pub fn coerce(kind: Kind, value: &Value, texts: Texts) -> Result<Value, String> 
         (Kind::FreeObject, Value::Object(_)) => Ok(value.clone()),
         (Kind::FreeObject | Kind::Section(_) | Kind::Named(_), _) => wrong_kind("an object"),
     }
+}
+
+/// A list of texts that all name tools.
+fn patterns(list: Value) -> Result<Value, String> {
+    let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    for (at, text) in texts.enumerate() {
+        Pattern::parse(text).map_err(|what| format!("item {} {what}", at + 1))?;
+    }
+    Ok(list)
 }
 
 fn whole(value: &Value) -> Option<u64> {

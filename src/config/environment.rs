@@ -204,7 +204,8 @@ fn parse(raw: &str, kind: Kind) -> Value {
     match serde_json::from_str::<Value>(raw) {
         Ok(Value::Null) | Err(_) => Value::String(raw.into()),
         Ok(Value::Object(object)) => {
-            let takes_objects = kind.section().is_some() || matches!(kind, Kind::TextMap | Kind::FreeObject);
+            let takes_objects =
+                kind.section().is_some() || matches!(kind, Kind::TextMap | Kind::TextLists | Kind::FreeObject);
             if takes_objects { Value::Object(object) } else { Value::String(raw.into()) }
         }
         Ok(value) => {

@@ -52,6 +52,10 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A list of texts; a single text counts as a list of one.
     TextList,
+    /// A list of tool names and groups; a single text counts as a list of one.
+    ToolPatterns,
+    /// An object with lists of texts and names of the user's own, which are never respelled.
+    TextLists,
     /// An object with text values and names of the user's own, which are never respelled.
     TextMap,
     /// An object that is passed on as it is.
@@ -60,10 +64,12 @@ pub enum Kind {
     Section(&'static Section),
     /// An object whose names are the user's own and whose values are all sections of this shape.
     Named(&'static Section),
+    /// A list of objects, all of this shape.
+    Sections(&'static Section),
 }
 
 impl Kind {
-    /// The section of a section, or of each of the user's own names.
+    /// The section of a section, or of each of the user's own names. What is inside of a list has no name.
     pub fn section(&self) -> Option<&'static Section> {
         if let Self::Section(section) | Self::Named(section) = self { Some(section) } else { None }
     }

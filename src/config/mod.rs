@@ -13,6 +13,9 @@
 //!
 //! **Invariant:** no error and no warning repeats a value that may be a secret, and the user's file is never written.
 
+#[macro_use]
+mod section;
+
 mod assemble;
 mod check;
 mod environment;
@@ -26,6 +29,7 @@ mod providers;
 mod rules;
 mod schema;
 mod secret;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,6 +44,10 @@ pub use schema::{
     Sandbox, Supervision, Tools, WebSocket, Webhook,
 };
 pub use secret::Secret;
+pub use sessions::{
+    BindingConfig, BindingMatch, BindingPeer, DmScopeWord, PeerKindWord, PolicyConfig, ResetConfig, ResetMode,
+    SandboxWord, Session, ToolProfile, WorkspaceWord,
+};
 
 /// Largest file that is read as a configuration.
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use channel::webhook::SigningSecret;
+use domain::keys::{Base, Key, Place as KeyPlace};
 
 use super::check::Place;
 use super::key::camel;
@@ -58,6 +59,7 @@ pub fn broken(config: &Config) -> Vec<Broken> {
     rules.of_websocket(config);
     rules.of_webhook(config);
     rules.of_limits(config);
+    rules.of_sessions(config);
     rules.0.extend(same_port(config));
     rules.0
 }
@@ -141,6 +143,21 @@ impl Rules {
             webhook.secret.as_ref().is_none_or(|secret| SigningSecret::new(secret.expose()).is_ok()),
             &["channels", "webhook", "secret"],
             "must go on in base64 after whsec_",
+        );
+    }
+
+    fn of_sessions(&mut self, config: &Config) {
+        let main_key = Key::parse(&format!("agent:main:{}", config.session.main_key));
+        let plain = matches!(&main_key.base, Base::Agent(_, KeyPlace::Main(key)) if *key == config.session.main_key);
+        self.rule(
+            plain && main_key.branch.is_none() && !config.session.main_key.starts_with("heartbeat"),
+            &["session", "main_key"],
+            "must be one word in lower case, without a colon",
+        );
+        self.rule(
+            config.bindings.iter().all(|binding| !binding.claim.channel.is_empty() && !binding.agent_id.is_empty()),
+            &["bindings"],
+            "must each name an agentId and a match.channel",
         );
     }
 

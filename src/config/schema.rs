@@ -1,6 +1,5 @@
 //! The configuration itself: one struct per part of the program, its defaults, and the table of its keys.
 //!
-//! The `section!` macro writes the struct, its `Default` and its key table from one list, so the three cannot drift.
 //! **Source of names and defaults:** the configuration schema of nanobot 0.3.5 for the sections that it has;
 //! `runtime`, `journal`, `supervision` and `admin` are Greenroom's own. A key under `unused` is legal in a
 //! file but not acted on by this version.
@@ -11,43 +10,13 @@ use serde::Deserialize;
 
 use super::key::{Key, Kind, Section};
 use super::secret::Secret;
+use super::sessions::{BindingConfig, Session, TOOL_PROFILES, ToolProfile};
 
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 /// 0 takes a free port, which the gateway then names when it starts.
 const PORT: Kind = Kind::Whole(0, 65_535);
 const DAY_SECONDS: u64 = 24 * 60 * 60;
-
-macro_rules! section {
-    (
-        $(#[$meta:meta])*
-        $name:ident {
-            $($(#[$field_meta:meta])* $field:ident: $type:ty = $default:expr, $kind:expr;)*
-        }
-        unused [$($unused:literal)*]
-    ) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, Deserialize)]
-        #[cfg_attr(test, derive(serde::Serialize))]
-        #[serde(default, deny_unknown_fields)]
-        pub struct $name {
-            $($(#[$field_meta])* pub $field: $type,)*
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($field: $default,)* }
-            }
-        }
-
-        impl $name {
-            pub(super) const SECTION: &'static Section = &Section {
-                keys: &[$(Key { name: stringify!($field), kind: $kind },)*],
-                unused: &[$($unused),*],
-            };
-        }
-    };
-}
 
 section! {
     /// The whole configuration.
@@ -70,10 +39,14 @@ section! {
         journal: Journal = Journal::default(), Kind::Section(Journal::SECTION);
         /// When a crash is retried and when it is enough.
         supervision: Supervision = Supervision::default(), Kind::Section(Supervision::SECTION);
+        /// Conversations: how they are shared, what they may do, when they begin anew.
+        session: Session = Session::default(), Kind::Section(Session::SECTION);
+        /// Which agent a message is for; the most exact one wins, then the first.
+        bindings: Vec<BindingConfig> = Vec::new(), Kind::Sections(BindingConfig::SECTION);
         /// Access to the admin API.
         admin: Admin = Admin::default(), Kind::Section(Admin::SECTION);
     }
-    unused ["model_presets" "transcription" "queue" "session"]
+    unused ["model_presets" "transcription" "queue"]
 }
 
 section! {
@@ -246,6 +219,12 @@ section! {
         exec: Exec = Exec::default(), Kind::Section(Exec::SECTION);
         /// Whether file tools stay inside the workspace.
         restrict_to_workspace: bool = true, Kind::Flag;
+        /// The tools that sessions have at most, whatever their kind.
+        profile: ToolProfile = ToolProfile::Full, Kind::Choice(TOOL_PROFILES);
+        /// If not empty, only these of them: names, `*` in names, `group:<name>`.
+        allow: Vec<String> = Vec::new(), Kind::ToolPatterns;
+        /// None of these.
+        deny: Vec<String> = Vec::new(), Kind::ToolPatterns;
     }
     unused [
         "web" "file" "cli_apps" "my" "my_enabled" "my_set" "image_generation" "max_session_messages_per_minute"
@@ -407,6 +386,9 @@ mod tests {
             Kind::Text | Kind::OptionalText | Kind::Secret => json!("x"),
             Kind::Choice(words) => json!(words[0]),
             Kind::TextList => json!(["x"]),
+            Kind::ToolPatterns => json!(["x"]),
+            Kind::TextLists => json!({ "ann": ["x"] }),
+            Kind::Sections(section) => json!([full(section, high)]),
             Kind::TextMap => json!({ "X-Name": "x" }),
             Kind::FreeObject => json!({ "any": [1, { "thing": null }] }),
             Kind::Section(section) => full(section, high),

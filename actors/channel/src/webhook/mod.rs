@@ -8,7 +8,8 @@
 //!
 //! `thread` and `sender` may be left out. Once the message is on disk: 202 with `{"turn_id","seq","position","state"}`.
 //! The same `message_id` again starts nothing (`"state":"duplicate"`). Its session is `webhook:<chat_id>`, or
-//! `webhook:<chat_id>:thread:<thread>`.
+//! `webhook:<chat_id>:thread:<thread>`, unless sessions are shared in another way: then a message whose sender is not
+//! its chat counts as one of a group.
 //!
 //! **Out:** one `POST` to the configured address for each message:
 //!
@@ -24,7 +25,10 @@ mod send;
 mod serve;
 mod sign;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use domain::keys::Router;
 
 use crate::auth::Secret;
 pub use send::{Sender, SenderConfig};
@@ -41,6 +45,8 @@ pub struct WebhookConfig {
     pub token: Option<Secret>,
     /// Who may write (`sender`, or else `chat_id`); `*` is everybody.
     pub allow_from: Vec<String>,
+    /// How messages find their sessions, if not each chat has its own.
+    pub router: Option<Arc<Router>>,
     /// Connections at once.
     pub connections_max: usize,
     /// How long running responses may take after the stop began.

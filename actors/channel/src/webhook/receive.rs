@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use domain::ids::{MessageId, SessionKey};
+use domain::ids::{MessageId, SessionKey, Source};
+use domain::keys::{Inbound, Peer, PeerKind, Router};
 use protocol::turn::PushRoute;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use super::CHANNEL;
 use crate::websocket::frames::place;
 
 /// Longest chat or thread id, in bytes.
 const ID_BYTES_MAX: usize = 200;
+/// Bytes of a chat's hash that tell it from others.
+const SOURCE_BYTES: usize = 16;
 /// Between chat and thread in a session key; not part of a chat id, so that no two pairs share a key.
 const THREAD: &str = ":thread";
 
@@ -27,6 +31,7 @@ struct Body {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Received {
     pub key: SessionKey,
+    pub source: Source,
     pub message_id: MessageId,
     pub text: String,
     pub route: PushRoute,
@@ -34,8 +39,8 @@ pub(super) struct Received {
     pub sender: String,
 }
 
-/// Reads the body of a request; the error is a sentence for its sender.
-pub(super) fn parse(bytes: &[u8]) -> Result<Received, String> {
+/// Reads the body of a request; the error is a sentence for its sender. Without a router each chat has its own session.
+pub(super) fn parse(bytes: &[u8], router: Option<&Router>) -> Result<Received, String> {
     let body: Body = serde_json::from_slice(bytes).map_err(|why| {
         let place = place(&why);
         format!("the body is {{\"chat_id\", \"message_id\", \"text\", \"thread\"?, \"sender\"?}}; {place}")
@@ -53,21 +58,34 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Received, String> {
     if chat_id.contains(THREAD) {
         return Err(format!("\"chat_id\" must not contain {THREAD:?}"));
     }
-    let key = match &thread {
-        None => format!("{CHANNEL}:{chat_id}"),
-        Some(thread) => {
-            check_id("thread", thread)?;
-            format!("{CHANNEL}:{chat_id}{THREAD}:{thread}")
+    thread.as_ref().map_or(Ok(()), |thread| check_id("thread", thread))?;
+    let key = match (router, &thread) {
+        (Some(router), thread) => {
+            let sender = sender.as_deref().filter(|sender| *sender != chat_id);
+            let kind = if sender.is_some() { PeerKind::Group } else { PeerKind::Direct };
+            let message = Inbound::of(CHANNEL, Peer { kind, id: &chat_id });
+            router.route(&Inbound { thread: thread.as_deref(), ..message })
         }
+        (None, None) => SessionKey::new(&format!("{CHANNEL}:{chat_id}")),
+        (None, Some(thread)) => SessionKey::new(&format!("{CHANNEL}:{chat_id}{THREAD}:{thread}")),
     };
-    let key = SessionKey::new(&key).map_err(|why| why.to_string())?;
+    let key = key.map_err(|why| why.to_string())?;
+    let source = source(&chat_id, router.is_some());
     let route = PushRoute {
         channel: CHANNEL.into(),
         account: "default".into(),
         chat: chat_id.as_str().into(),
         thread: thread.map(Arc::from),
     };
-    Ok(Received { key, message_id, text, route, sender: sender.unwrap_or(chat_id) })
+    Ok(Received { key, source, message_id, text, route, sender: sender.unwrap_or(chat_id) })
+}
+
+/// Message ids are the chat's own, so where several chats share a session, each is a source of its own.
+fn source(chat_id: &str, shared: bool) -> Source {
+    let hash =
+        || Sha256::digest(chat_id).iter().take(SOURCE_BYTES).map(|byte| format!("{byte:02x}")).collect::<String>();
+    let text = if shared { format!("{CHANNEL}:{}", hash()) } else { CHANNEL.to_owned() };
+    Source::new(&text).expect("letters, digits and a colon")
 }
 
 fn check_id(name: &str, id: &str) -> Result<(), String> {
@@ -82,6 +100,7 @@ fn check_id(name: &str, id: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use domain::keys::{DmScope, IdentityLinks};
     use serde_json::json;
 
     use super::*;
@@ -94,10 +113,36 @@ mod tests {
             ("!room:server", Some("thread:x"), "webhook:!room:server:thread:thread:x"),
         ] {
             let body = json!({"chat_id": chat, "message_id": "m", "text": "hi", "thread": thread, "extra": 1});
-            let received = parse(body.to_string().as_bytes()).unwrap();
-            assert_eq!(received.key.as_str(), key);
+            let received = parse(body.to_string().as_bytes(), None).unwrap();
+            assert_eq!((received.key.as_str(), received.source.as_str()), (key, "webhook"));
             assert_eq!((&*received.route.chat, received.route.thread.as_deref()), (chat, thread));
             assert_eq!(received.sender, chat);
+        }
+    }
+
+    #[test]
+    fn chats_that_share_a_session_are_sources_of_their_own() {
+        let router = |scope| Router {
+            scope,
+            links: IdentityLinks([("ann".to_owned(), vec!["webhook:7".to_owned()])].into()),
+            main_key: "main".to_owned(),
+            bindings: Vec::new(),
+        };
+        let parse = |scope, body: serde_json::Value| parse(body.to_string().as_bytes(), Some(&router(scope))).unwrap();
+        let seven = json!({"chat_id": "7", "message_id": "m", "text": "hi"});
+        let eight = json!({"chat_id": "Eight", "message_id": "m", "text": "hi", "sender": "Eight"});
+        let group = json!({"chat_id": "G", "message_id": "m", "text": "hi", "sender": "ann", "thread": "t"});
+        let [one, two] = [&seven, &eight].map(|body| parse(DmScope::Main, body.clone()));
+        assert_eq!((one.key.as_str(), &one.key), ("agent:main:main", &two.key));
+        assert_ne!(one.source, two.source);
+        assert!(one.source.as_str().starts_with("webhook:"));
+        assert_eq!((&*one.route.chat, &*two.route.chat), ("7", "Eight"));
+        for (body, key) in [
+            (seven, "agent:main:webhook:direct:ann"),
+            (eight, "agent:main:webhook:direct:Eight"),
+            (group, "agent:main:webhook:group:G:thread:t"),
+        ] {
+            assert_eq!(parse(DmScope::PerChannelPeer, body).key.as_str(), key);
         }
     }
 
@@ -118,7 +163,7 @@ mod tests {
             (json!({"chat_id": "7", "message_id": "m", "text": "hi", "thread": ""}).to_string(), "\"thread\" must"),
             ("{".to_owned(), "line 1"),
         ] {
-            let found = parse(body.as_bytes()).unwrap_err();
+            let found = parse(body.as_bytes(), None).unwrap_err();
             assert!(found.contains(said), "{body}: {found}");
         }
     }

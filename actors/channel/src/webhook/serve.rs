@@ -18,7 +18,7 @@ use super::WebhookConfig;
 use super::receive::{Received, parse};
 use crate::auth::{bearer, host_is_local, origin_is_allowed};
 use crate::control::Control;
-use crate::doors::{Door, Doors, PhaseWord, Submission, source, text_body};
+use crate::doors::{Door, Doors, PhaseWord, Submission, text_body};
 use crate::http::{self, Limits, is_json, json, retry_after_seconds};
 use crate::json::Json;
 use crate::open::OpenDoor;
@@ -127,7 +127,8 @@ impl Webhook {
                 return Err(Refused::Request(408, "request_timeout", "the request did not come in time".to_owned()));
             }
         };
-        let received = parse(&bytes).map_err(|why| Refused::Request(400, "bad_body", why))?;
+        let received =
+            parse(&bytes, self.config.router.as_deref()).map_err(|why| Refused::Request(400, "bad_body", why))?;
         if !self.config.allow_from.iter().any(|allowed| allowed == "*" || *allowed == received.sender) {
             let message = "this sender may not write here: channels.webhook.allowFrom names who may".to_owned();
             return Err(Refused::Request(403, "forbidden", message));
@@ -136,7 +137,7 @@ impl Webhook {
     }
 
     async fn take(&self, received: Received) -> Result<Response<Body>, Refused> {
-        let Received { key, message_id, text, route, sender: _ } = received;
+        let Received { key, source, message_id, text, route, sender: _ } = received;
         let doors = &self.doors;
         if let Some(control) = Control::parse(&text) {
             let text = control.perform(doors, &key).await;
@@ -146,7 +147,7 @@ impl Webhook {
         let verdict = doors.submit(Submission {
             key: key.clone(),
             turn,
-            source: source("webhook"),
+            source,
             message_id,
             route: Route::Push(route),
             body: text_body(&text),

@@ -17,6 +17,7 @@ async fn open(token: Option<&str>, allow_from: &[&str]) -> (Arc<World>, SocketAd
     let world = World::new();
     let (listener, address) = world.listen().await;
     let config = WebhookConfig {
+        router: None,
         token: token.and_then(Secret::new),
         allow_from: allow_from.iter().map(|&name| name.to_owned()).collect(),
         connections_max: 10,
