@@ -132,7 +132,8 @@ pub enum Command {
     /// Write sessions as files that nanobot or OpenClaw loads; only adds, never overwrites
     #[command(after_help = "Examples:\n  greenroom export --to nanobot ~/.nanobot\n  \
         greenroom export --to openclaw /tmp/out --session telegram:1 --session cli:direct\n\n\
-        No gateway may run meanwhile.")]
+        No gateway may run meanwhile. After one that was killed, start and stop it once: only then have the files all\n\
+        that is in the journal.")]
     Export(ExportArgs),
 }
 

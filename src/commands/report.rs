@@ -29,7 +29,7 @@ pub struct Item {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is there now.
+    /// It is there now. Reports say `imported` or `exported`.
     Moved {
         /// Where.
         to: PathBuf,
@@ -120,8 +120,16 @@ impl Report {
 
     fn body(&self, from: &Path, to: &Path, words: Wording) -> Value {
         let [moved, already, skipped, conflicts, failed] = self.counts();
-        let counts = json!({"moved": moved, "already_here": already, "skipped": skipped, "conflicts": conflicts, "failed": failed});
-        json!({"dry_run": words.dry_run, "from": from, "to": to, "items": self.items, "counts": counts})
+        let items = self.items.iter().map(|item| {
+            let mut item = json!(item);
+            if item["result"] == "moved" {
+                item["result"] = json!(words.moved);
+            }
+            item
+        });
+        let items: Vec<Value> = items.collect();
+        let counts = json!({words.moved: moved, "already_here": already, "skipped": skipped, "conflicts": conflicts, "failed": failed});
+        json!({"dry_run": words.dry_run, "from": from, "to": to, "items": items, "counts": counts})
     }
 
     fn text(&self, from: &Path, to: &Path, words: Wording) -> String {
@@ -182,7 +190,7 @@ mod tests {
         assert!(lines[2].starts_with("conflict      workspace SOUL.md: /t/s stays"), "{}", lines[2]);
         assert_eq!(lines[5], "/f -> /t (done): 1 imported, 0 already here, 1 skipped, 1 in conflict, 1 failed");
         let body = report.body(Path::new("/f"), Path::new("/t"), words);
-        assert_eq!(body["items"][0]["result"], "moved");
+        assert_eq!(body["items"][0]["result"], "imported");
         assert_eq!((&body["counts"]["failed"], report.failed()), (&json!(1), 1));
     }
 }

@@ -65,6 +65,8 @@ fn nanobot(dir: &Path) {
         "channels": {"websocket": {"port": 0}}, "api": {"port": 0}, "gateway": {"port": 0},
     });
     write(&dir.join("config.json"), &config.to_string());
+    let older = fixtures("nanobot/legacy/canonical-and-lossy/workspace/sessions/weird_a_b.jsonl");
+    write(&dir.join("sessions/weird_a_b.jsonl"), &std::fs::read_to_string(older).unwrap());
     write(&workspace.join("SOUL.md"), "nanobot's soul");
     write(&workspace.join("skills/water/SKILL.md"), "how to water");
     write(&workspace.join("notes/garden.txt"), "beans");
@@ -151,10 +153,12 @@ fn nanobot_moves_in_once_whole_and_goes_back_byte_for_byte() {
     assert_eq!(conflicts.len(), 1, "two files are the session cli:direct: {conflicts:?}");
     assert!(place.transcript("telegram.123").len() > 1, "a file with an older name came, too");
 
+    assert!(place.transcript("weird.a_2fb").len() > 1, "and one from before there were namespaces");
+
     let all = files(place.path());
     let (again, _) = json_of(&place, &["import", "nanobot"]);
     assert_eq!(
-        (&again["counts"]["moved"], files(place.path())),
+        (&again["counts"]["imported"], files(place.path())),
         (&json!(0), all.clone()),
         "a second run changes nothing"
     );
@@ -166,7 +170,7 @@ fn nanobot_moves_in_once_whole_and_goes_back_byte_for_byte() {
     }
     write(&place.path().join("workspace/.SOUL.md.moving"), "nano");
     let (rest, _) = json_of(&place, &["import", "nanobot"]);
-    assert_eq!((&rest["counts"]["moved"], files(place.path())), (&json!(3), all), "it ends in the same state");
+    assert_eq!((&rest["counts"]["imported"], files(place.path())), (&json!(3), all), "it ends in the same state");
 
     let out = place.path().join("out");
     let (report, code) = json_of(&place, &["export", "--to", "nanobot", out.to_str().unwrap()]);
@@ -217,7 +221,7 @@ fn openclaw_moves_in_with_names_topics_and_archives_and_goes_back() {
     let jobs: Value = serde_json::from_str(&here("workspace/cron/jobs.json")).unwrap();
     assert_eq!(jobs["jobs"][0]["schedule"], json!({"kind": "every", "everyMs": 1000}));
     let (again, _) = json_of(&place, &["import", "openclaw"]);
-    assert_eq!((&again["counts"]["moved"], &again["counts"]["conflicts"]), (&json!(0), &json!(0)), "{again}");
+    assert_eq!((&again["counts"]["imported"], &again["counts"]["conflicts"]), (&json!(0), &json!(0)), "{again}");
 
     let out = place.path().join("out");
     let export = ["export", "--to", "openclaw", out.to_str().unwrap()];
@@ -245,7 +249,7 @@ fn openclaw_moves_in_with_names_topics_and_archives_and_goes_back() {
 
     // Only what is new is added; what differs stops all of it.
     let (again, _) = json_of(&place, &export);
-    assert_eq!(again["counts"]["moved"], 0, "{again}");
+    assert_eq!(again["counts"]["exported"], 0, "{again}");
     let first = theirs.join(is["agent:main:main"]["sessionFile"].as_str().unwrap());
     write(&first, "mine");
     let (refused, code) = json_of(&place, &export);
@@ -294,12 +298,13 @@ fn what_cannot_be_read_is_named_and_the_rest_goes_on() {
     assert_eq!(code, Some(1), "something failed");
     let config = &done["items"][0];
     assert_eq!((&config["result"], &config["why"]), (&json!("failed"), &json!("line 2, column 13: not JSON")));
-    assert!(done["counts"]["moved"].as_u64().unwrap() > 25, "{}", done["counts"]);
+    assert!(done["counts"]["imported"].as_u64().unwrap() > 25, "{}", done["counts"]);
     let bad =
         done["items"].as_array().unwrap().iter().find(|item| item["name"].as_str().unwrap().starts_with("d:bad "));
     assert!(bad.unwrap()["remarks"][0]["line"].is_u64(), "{bad:?}");
     for (arguments, code) in [
         (vec!["import", "nanobot", "/proc/self/fd"], 1),
+        (vec!["import", "nanobot", "/nowhere"], 1),
         (vec!["import", "openclaw"], 1),
         (vec!["import", "other"], 2),
         (vec!["export", "--to", "other", "/tmp"], 2),

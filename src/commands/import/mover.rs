@@ -243,3 +243,6 @@ fn is_same(there: &[u8], came: &[u8], same: Same) -> bool {
         Same::Json => there == came || json(there).is_some_and(|value| Some(value) == json(came)),
     }
 }
+
+#[cfg(test)]
+mod tests;

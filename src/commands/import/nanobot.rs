@@ -107,13 +107,19 @@ struct Candidate {
 fn sessions(mover: &mut Mover, dir: &Path, workspace: &Path, paths: &Paths) {
     let zone = TimeZone::system();
     let cwd = paths.workspace.display().to_string();
-    let mut directories = namespaces(mover, dir, workspace);
-    directories.push(workspace.join("sessions"));
-    let mut by_key: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
-    for directory in directories {
-        for candidate in candidates(mover, &directory, paths) {
-            by_key.entry(candidate.key.as_str().to_owned()).or_default().push(candidate);
+    let mut found = Vec::new();
+    for directory in namespaces(mover, dir, workspace) {
+        found.extend(candidates(mover, &directory, Some(paths)));
+    }
+    // Older releases had neither namespaces nor a place outside the workspace.
+    for directory in [dir.join("sessions"), workspace.join("sessions")] {
+        if directory != paths.sessions {
+            found.extend(candidates(mover, &directory, None));
         }
+    }
+    let mut by_key: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
+    for candidate in found {
+        by_key.entry(candidate.key.as_str().to_owned()).or_default().push(candidate);
     }
     for mut candidates in by_key.into_values() {
         let changed = |candidate: &Candidate| {
@@ -171,47 +177,56 @@ fn namespaces(mover: &mut Mover, dir: &Path, workspace: &Path) -> Vec<PathBuf> {
     ours
 }
 
-/// The sessions in one directory; what is none is told.
-fn candidates(mover: &mut Mover, directory: &Path, paths: &Paths) -> Vec<Candidate> {
+/// The sessions in one directory; what is none is told. Directories in it are kept as archives in `archives`' sessions.
+fn candidates(mover: &mut Mover, directory: &Path, archives: Option<&Paths>) -> Vec<Candidate> {
     let mut found = Vec::new();
     for (path, is_directory) in mover.list(directory) {
-        let shown = mover.shown(&path);
         let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         if is_directory {
-            for archived in mover.walk(&path, |_| true) {
-                let to = paths.sessions.join("archive/nanobot").join(&file_name).join(&archived.below);
-                mover.copy("archive", &archived, &to);
+            let archive = archives.map(|paths| paths.sessions.join("archive/nanobot").join(&file_name));
+            if let Some(archive) = archive {
+                for archived in mover.walk(&path, |_| true) {
+                    mover.copy("archive", &archived, &archive.join(&archived.below));
+                }
             }
-            continue;
-        }
-        let Some(stem) = file_name.strip_suffix(".jsonl") else {
-            let passing = file_name.starts_with('.') || file_name.ends_with(".lock");
-            if !passing && !file_name.ends_with(".checkpoint.json") {
-                mover.report.skip("other", shown, "not a session file");
-            }
-            continue;
-        };
-        let bytes = match mover.read(&path) {
-            Ok(bytes) => bytes,
-            Err(why) => {
-                mover.report.fail("session", shown, why);
-                continue;
-            }
-        };
-        let file = SessionFile::read(&bytes);
-        if file.is_empty() {
-            let why = if file.remarks.is_empty() { "it is empty" } else { "no line of it is a message or metadata" };
-            mover.report.skip("session", shown, why);
-            continue;
-        }
-        match key_of(stem, &file) {
-            Some(key) => found.push(Candidate { path, key, file }),
-            None => {
-                mover.report.fail("session", shown, "line 1 names no session key, and neither does the file's name")
-            }
+        } else if let Some(stem) = file_name.strip_suffix(".jsonl") {
+            found.extend(candidate(mover, path.clone(), stem));
+        } else if !file_name.starts_with('.')
+            && !file_name.ends_with(".lock")
+            && !file_name.ends_with(".checkpoint.json")
+        {
+            let shown = mover.shown(&path);
+            mover.report.skip("other", shown, "not a session file");
         }
     }
     found
+}
+
+fn candidate(mover: &mut Mover, path: PathBuf, stem: &str) -> Option<Candidate> {
+    let shown = mover.shown(&path);
+    let bytes = match mover.read(&path) {
+        Ok(bytes) => bytes,
+        Err(why) => {
+            mover.report.fail("session", shown, why);
+            return None;
+        }
+    };
+    let file = SessionFile::read(&bytes);
+    let is_tree = file.rows.first().is_some_and(|row| row.text_of("type") == Some("session"));
+    if file.is_empty() || is_tree {
+        let why = match (is_tree, file.remarks.is_empty()) {
+            (true, _) => "it is no session of nanobot's",
+            (false, true) => "it is empty",
+            (false, false) => "no line of it is a message or metadata",
+        };
+        mover.report.skip("session", shown, why);
+        return None;
+    }
+    let key = key_of(stem, &file);
+    if key.is_none() {
+        mover.report.fail("session", shown, "line 1 names no session key, and neither does the file's name");
+    }
+    Some(Candidate { path, key: key?, file })
 }
 
 /// The key: by the name of the file, as nanobot does it; for older names by what the file says.

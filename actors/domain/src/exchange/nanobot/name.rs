@@ -19,14 +19,8 @@ pub fn key_of(stem: &str) -> Option<SessionKey> {
     SessionKey::new(&text).ok().filter(|_| URL_SAFE_NO_PAD.encode(&text) == stem)
 }
 
-/// Whether `stem` is the name that older releases gave to `key`: `telegram_123`. It does not tell keys apart, so that
-/// the key itself is taken from the file.
-pub fn is_lossy_stem(stem: &str, key: &str) -> bool {
-    let lossy: String = key.chars().map(|char| if "<>:\"/\\|?*".contains(char) { '_' } else { char }).collect();
-    stem == lossy
-}
-
 /// The key that the older name of a file suggests, when the file itself has none: `telegram_123` was `telegram:123`.
 pub fn key_of_lossy(stem: &str) -> Option<SessionKey> {
-    SessionKey::new(&stem.replacen('_', ":", 1)).ok()
+    let (channel, chat) = stem.split_once('_')?;
+    SessionKey::new(&format!("{channel}:{chat}")).ok()
 }
