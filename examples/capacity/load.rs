@@ -73,7 +73,8 @@ pub async fn with_reqwest(run: &Run) -> anyhow::Result<Measured> {
     collect(tasks, begin, cpu, run.pid).await
 }
 
-async fn turn(client: &reqwest::Client, url: &str, user: u64) -> reqwest::Result<()> {
+/// One turn of one user.
+pub async fn turn(client: &reqwest::Client, url: &str, user: u64) -> reqwest::Result<()> {
     ask(client, url, body(user)).await
 }
 

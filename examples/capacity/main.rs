@@ -3,12 +3,14 @@
 //!
 //! C1 durable turns over HTTP with a client written by hand, C2 the same with reqwest, C2m with one model call over HTTP
 //! besides, C3 in process. The product is driven with reqwest, so its ratios are to C2 and C2m.
-//! `scale` measures how far one process goes instead: see `scale.rs`. `listing` measures lists of many sessions.
+//! `scale` measures how far one process goes instead: see `scale.rs`. `listing` measures lists of many sessions,
+//! `long` one very long session.
 
 mod bare;
 mod flood;
 mod listing;
 mod load;
+mod long;
 mod model;
 mod scale;
 mod server;
@@ -28,6 +30,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USERS: u64 = 5_000;
 const LISTED: u64 = 10_000;
+const LONG_ENTRIES: u64 = 200_000;
 const FULL: Effort = Effort { length: Duration::from_secs(4), rounds: 3 };
 const QUICK: Effort = Effort { length: Duration::from_secs(1), rounds: 3 };
 const FULL_SIZE: Size = Size {
@@ -50,11 +53,12 @@ const QUICK_SIZE: Size = Size {
 const HELP: &str = "\
 Measures what this machine can serve and prints one JSON object.
 
-Usage: capacity [scale | listing] [--quick]
+Usage: capacity [scale | listing [SESSIONS] | long] [--quick]
 
   (nothing)   turns per second and memory, next to the ceilings of the same machine
   scale       how far one process goes: turns in flight, model calls, recovery
-  listing     lists of many sessions
+  listing     lists of many sessions, 10000 unless said
+  long        turns in a session of 200000 entries, next to a new one
   --quick     short runs, for a first look
 
 Example: cargo run --release --example capacity -- scale --quick";
@@ -74,6 +78,8 @@ fn main() -> anyhow::Result<()> {
         ["scale"] => greenroom::run(print(scale::measure(FULL_SIZE))),
         ["scale", "--quick"] => greenroom::run(print(scale::measure(QUICK_SIZE))),
         ["listing"] => greenroom::run(print(listing::measure(LISTED))),
+        ["listing", sessions] => greenroom::run(print(listing::measure(sessions.parse()?))),
+        ["long"] => greenroom::run(print(long::measure(LONG_ENTRIES))),
         ["-h" | "--help" | "help"] => {
             println!("{HELP}");
             Ok(())
