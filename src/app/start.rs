@@ -49,7 +49,7 @@ impl App {
         let ground = Ground::take(&loaded, purpose, world, metrics).await?;
         let keepers = Keepers::open(&loaded, purpose, &ground, channels)?;
         let hub = Hub::new();
-        let gauges = start_sessions(&loaded, &ground, &keepers, &hub, &model, tools)?;
+        let gauges = start_sessions(&loaded, purpose, &ground, &keepers, &hub, &model, tools)?;
         let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
         let deliverer = match purpose {
             Purpose::Gateway | Purpose::Embedded => {
@@ -127,6 +127,7 @@ impl Keepers {
 /// Starts the front ends of provider and tools; from then on sessions can be started.
 fn start_sessions(
     loaded: &Loaded,
+    purpose: Purpose,
     ground: &Ground,
     keepers: &Keepers,
     hub: &Arc<Hub>,
@@ -145,7 +146,7 @@ fn start_sessions(
         metrics: metrics.clone(),
         tools: catalog.specs(),
         transcripts: keepers.transcripts.clone(),
-        config: session_config(loaded, model, delivery::limits(&keepers.channels)),
+        config: session_config(loaded, purpose, model, delivery::limits(&keepers.channels)),
     });
     let provider = provider::Shared::new(model.settings.clone(), metrics.clone(), ports.clone(), log.clone())
         .map_err(config_error)?;
@@ -198,7 +199,7 @@ fn registry_config(loaded: &Loaded) -> RegistryConfig {
     }
 }
 
-fn session_config(loaded: &Loaded, model: &parts::Model, push_limits: PushLimits) -> SessionConfig {
+fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_limits: PushLimits) -> SessionConfig {
     let (defaults, runtime) = (&loaded.config.agents.defaults, &loaded.config.runtime);
     SessionConfig {
         workspace: loaded.paths.workspace.clone(),
@@ -214,7 +215,8 @@ fn session_config(loaded: &Loaded, model: &parts::Model, push_limits: PushLimits
         context_idle: Duration::from_secs(runtime.context_seconds),
         context_cache_bytes: runtime.context_cache_bytes,
         stall: Duration::from_secs(runtime.stall_seconds),
-        running_max: runtime.max_running_turns,
+        // A command that only looks begins no turn.
+        running_max: if purpose == Purpose::AtRest { 0 } else { runtime.max_running_turns.max(1) },
         push_limits,
         policies: Arc::new(super::sessions::policies(&loaded.config)),
         reset: super::sessions::reset(&loaded.config),

@@ -1,4 +1,7 @@
-//! `greenroom sessions`: lists and shows conversations; ends quarantines.
+//! `greenroom sessions`: lists, shows and changes conversations; ends quarantines.
+
+mod drawn;
+mod edits;
 
 use std::sync::Arc;
 
@@ -22,6 +25,7 @@ pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
     match what {
         Sessions::List(output) => list(&loaded, output).await,
         Sessions::Show { key, output } => show(loaded, &parse(&key)?, output).await,
+        Sessions::Edits(what) => edits::run(loaded, what).await,
         Sessions::Release { key, output } => release(loaded, &parse(&key)?, output).await,
     }
 }

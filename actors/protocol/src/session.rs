@@ -7,6 +7,7 @@
 //! | [`Mail::Status`] | doors | [`Status`], at once, also while loading | never behind a turn |
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
+//! | [`Mail::Edit`] | doors | [`Edited`], once durable | behind the running turn, before those that wait |
 //! | [`Mail::Passivate`] | registry | –; the session goes if it is idle | |
 //! | [`Mail::Drain`] | registry, at an orderly stop | –; the running turn ends, no other begins, the session goes | |
 //! | [`Mail::Interrupt`] | registry, at an orderly stop | –; the running turn is checkpointed, the session goes | |
@@ -23,6 +24,7 @@ use domain::ids::{Attempt, Epoch, SessionId, SessionKey, TurnId};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use crate::edit::{Edit, EditError, Edited, Patience};
 use crate::journal::InboxItem;
 use crate::turn::TurnResult;
 
@@ -55,6 +57,15 @@ pub enum Mail {
         turn: TurnId,
         /// The answer; `None` when the transcript does not know it.
         reply: oneshot::Sender<Option<TurnRecord>>,
+    },
+    /// Change the conversation between two turns.
+    Edit {
+        /// How.
+        edit: Edit,
+        /// Whether it waits while a turn runs.
+        patience: Patience,
+        /// The answer.
+        reply: oneshot::Sender<Result<Edited, EditError>>,
     },
     /// Leave memory if idle.
     Passivate,

@@ -5,6 +5,7 @@
 //! | [`TranscriptReader::page`] | doors, commands | the next sessions by name, from memory: reads nothing |
 //! | [`TranscriptReader::all_known`] | doors, commands | becomes true once every session of the disk is in the list |
 //! | [`TranscriptReader::read`] | doors, commands | one transcript; blocks |
+//! | [`TranscriptReader::tree`], [`TranscriptReader::check`] | doors, commands | how it hangs together, what is wrong with it; block |
 //! | [`TranscriptReader::turn`] | doors | one turn of a session that cannot be asked; blocks |
 
 use std::io;
@@ -24,6 +25,10 @@ pub trait TranscriptReader: Send + Sync + 'static {
     fn all_known(&self) -> watch::Receiver<bool>;
     /// The lines of one transcript, each one JSON object unless it is damaged; `None` when there is none. Blocks.
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>>;
+    /// How the entries of a transcript hang together; `None` when there is none. Blocks.
+    fn tree(&self, key: &SessionKey) -> io::Result<Option<Tree>>;
+    /// What is wrong with a transcript; `None` when there is none. Blocks.
+    fn check(&self, key: &SessionKey) -> io::Result<Option<Check>>;
     /// What the transcript says about a turn; `None` when it does not know it. Blocks.
     fn turn(&self, key: &SessionKey, turn: TurnId) -> io::Result<Option<TurnRecord>>;
 }
@@ -53,4 +58,96 @@ pub struct Summary {
     pub bytes: u64,
     /// Time of the last entry, ms since 1970.
     pub updated_ms: u64,
+}
+
+/// The tree of one conversation, as `sessions tree` shows it.
+///
+/// ```json
+/// {"key":"api:7","name":null,"leaf":"a41f…","items":[{"id":"a41f…","parent":null,"kind":"message","role":"user",
+///  "preview":"hello","timestamp_ms":1,"depth":0,"on_path":true}],"next":null}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tree {
+    /// Session.
+    pub key: SessionKey,
+    /// Its name.
+    pub name: Option<Arc<str>>,
+    /// Where the conversation stands; `None` is before its first entry.
+    pub leaf: Option<Arc<str>>,
+    /// Each node behind the one that it follows, branches oldest first.
+    pub items: Vec<TreeItem>,
+    /// There is only one page.
+    pub next: Option<String>,
+}
+
+/// One node of [`Tree`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TreeItem {
+    /// Its id.
+    pub id: String,
+    /// The node that it follows; `None` for a root or an orphan.
+    pub parent: Option<String>,
+    /// Its `type` in the file.
+    pub kind: &'static str,
+    /// The role of a message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// The first words of what it says.
+    pub preview: String,
+    /// When it was written; 0 when the file does not say.
+    pub timestamp_ms: u64,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<Arc<str>>,
+    /// How many nodes are before it on the way from its root.
+    pub depth: usize,
+    /// Whether it belongs to the conversation as it stands.
+    pub on_path: bool,
+    /// Whether it hangs off the conversation without being part of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub side: bool,
+}
+
+/// What is wrong with a transcript, as `sessions check` shows it.
+///
+/// ```json
+/// {"key":"api:7","file":"/…/api.7.jsonl","bytes":812,"entries":4,"healthy":false,"repairable":true,
+///  "problems":[{"line":3,"what":"torn_tail","bytes":17,"repair":"moved aside, into a file beside the transcript"}]}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Session.
+    pub key: SessionKey,
+    /// Its file.
+    pub file: String,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Lines that are no header and can be read.
+    pub entries: usize,
+    /// Whether nothing is wrong.
+    pub healthy: bool,
+    /// Whether `sessions repair` would mend something.
+    pub repairable: bool,
+    /// The first of what is wrong.
+    pub problems: Vec<CheckProblem>,
+    /// How much is wrong.
+    pub problems_total: usize,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckProblem {
+    /// Line number, from 1, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// The entry, where it has an id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
+    /// `not_json`, `header_missing`, `too_long`, `torn_tail`, `unended` or `parent_missing`.
+    pub what: &'static str,
+    /// How many bytes it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// What `sessions repair` does with it.
+    pub repair: &'static str,
 }

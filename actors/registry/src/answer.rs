@@ -37,6 +37,7 @@ impl Registry {
             mail @ (Mail::Queued(_)
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
+            | Mail::Edit { .. }
             | Mail::Passivate
             | Mail::Drain
             | Mail::Interrupt) => return Err(mail),

@@ -8,6 +8,7 @@
 //!
 //! A future that the session spawned reports to the life that began it; a later life ignores it.
 
+mod edit;
 mod leave;
 mod live;
 mod load;
@@ -154,8 +155,8 @@ impl Session {
                     answer(reply, Stopped { cancelled: None, dropped: 0, waiting, later: true });
                     loading.keep(Mail::Stop { all, reply: oneshot::channel().0 });
                 }
-                Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Drain | Mail::Interrupt => {
-                    loading.keep(mail);
+                Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Edit { .. } | Mail::Drain | Mail::Interrupt => {
+                    loading.keep(mail)
                 }
             },
             Life::Live(_) => self.live_mail(mail, ctx),
@@ -181,6 +182,7 @@ impl Session {
             Mail::Status { reply } => answer(reply, self.status()),
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
+            Mail::Edit { edit, patience, reply } => self.edit(edit, patience, reply, ctx),
             Mail::Passivate => self.passivate(ctx),
             Mail::Drain => self.step(Input::Drain, ctx),
             Mail::Interrupt => self.step(Input::Interrupt, ctx),

@@ -7,8 +7,8 @@ use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
 use domain::reset::Times;
 use domain::time::later;
 use domain::transcript::{
-    AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, UserEntry, UserMark, assistant_line,
-    header_line, reset_line, tool_result_line, user_line,
+    Addition, AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, UserEntry, UserMark,
+    assistant_line, header_line, reset_line, tool_result_line, user_line,
 };
 use protocol::journal::{Accepted, Commit, Line};
 use supervision::ports::Ids;
@@ -77,7 +77,7 @@ impl Ledger {
     pub fn enter(&mut self, batch: Batch, setting: &Setting<'_>, ids: &dyn Ids) -> (Commit, Vec<Entry>) {
         let mut lines = Vec::with_capacity(batch.records.len() + 1);
         let mut entries = Vec::with_capacity(batch.records.len());
-        if !self.has_header && !batch.records.is_empty() {
+        if !self.has_header && (batch.edit.is_some() || !batch.records.is_empty()) {
             self.has_header = true;
             self.last_ms = later(self.last_ms, setting.wall_ms);
             self.times.started_ms = self.last_ms;
@@ -110,6 +110,14 @@ impl Ledger {
             let entry = Entry::new(head, kind);
             self.times.see(&entry);
             entries.push(entry);
+        }
+        if let Some(drawn) = batch.edit {
+            for Addition { line, entry } in drawn.additions {
+                self.last_ms = later(self.last_ms, entry.timestamp_ms);
+                self.times.see(&entry);
+                lines.push(Line { id: entry.id, text: line.into() });
+            }
+            self.parent = drawn.append_parent;
         }
         let number = self.next_commit;
         self.next_commit += 1;

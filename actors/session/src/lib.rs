@@ -12,12 +12,14 @@
 mod actor;
 mod context;
 mod drain;
+mod draw;
 mod file;
 mod gather;
 mod hot;
 pub mod inbox;
 mod index;
 mod ledger;
+mod look;
 mod places;
 mod reading;
 pub mod repair;

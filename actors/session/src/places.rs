@@ -36,9 +36,9 @@ pub struct Placed(pub Place);
 // === impl Places ===
 
 impl Places {
-    /// `max` places; `metrics` shows how many sessions wait.
+    /// `max` places, none where no turn is to begin; `metrics` shows how many sessions wait.
     pub fn new(max: usize, metrics: Metrics) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { free: max.max(1), waiting: VecDeque::new() }), metrics })
+        Arc::new(Self { state: Mutex::new(State { free: max, waiting: VecDeque::new() }), metrics })
     }
 
     /// A place, or `None`: then `me` is told later. Nobody overtakes who waits already.

@@ -194,7 +194,13 @@ impl Source {
         self.keep + self.rest.len() as u64
     }
 
-    fn each_piece(&self, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    /// Whether the file goes on behind what counts of it.
+    pub fn has_more(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.opened().length > self.keep)
+    }
+
+    /// Gives all of it, in order.
+    pub fn each_piece(&self, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         let mut piece = Vec::new();
         let mut at = 0;
         while let Some(file) = self.file.as_ref().filter(|_| at < self.keep) {
@@ -211,7 +217,8 @@ impl Source {
         Ok(())
     }
 
-    fn range(&self, place: Range<u64>) -> io::Result<Vec<u8>> {
+    /// The bytes at `place`.
+    pub fn range(&self, place: Range<u64>) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(place.end - place.start).map_err(io::Error::other)?];
         let in_rest = place.start.checked_sub(self.keep).and_then(|start| usize::try_from(start).ok());
         let got = match (in_rest, &self.file) {

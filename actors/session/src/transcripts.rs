@@ -10,13 +10,14 @@ use domain::stem::{key_of, stem};
 use domain::transcript::{read_lines, recent_ids};
 use protocol::journal::{Line, RECENT_IDS_MAX, RecentId, RecentIds, ViewMark};
 use protocol::session::TurnRecord;
-use protocol::transcripts::{Page, TranscriptReader};
+use protocol::transcripts::{Check, Page, TranscriptReader, Tree};
 use supervision::ports::{Disk, Offload, Open, Ports, offload};
 use tokio::sync::watch;
 
 use crate::context::record;
 use crate::file;
 use crate::index::{Index, Row, first_preview};
+use crate::look;
 use crate::reading;
 
 /// The first read of a file's end; each further one is four times as long.
@@ -95,6 +96,19 @@ impl Transcripts {
         self.dir.join(format!("{}.jsonl", stem(key)))
     }
 
+    /// Lists a session whose file was made just now.
+    pub fn list_new(&self, key: &SessionKey) {
+        if let Some((key, row)) = self.row_of(&self.file_of(key)) {
+            self.index.found(key, row);
+        }
+    }
+
+    /// The keys of all files by their names, also of those that cannot be read. Blocks.
+    pub fn keys(&self) -> io::Result<Vec<SessionKey>> {
+        let key = |path: &PathBuf| key_of(path.file_name()?.to_str()?.strip_suffix(".jsonl")?);
+        Ok(self.names()?.iter().filter_map(key).collect())
+    }
+
     fn row_of(&self, path: &Path) -> Option<(SessionKey, Row)> {
         let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
         let file = self.disk.open(path, Open::Read).ok()?;
@@ -141,6 +155,14 @@ impl TranscriptReader for Transcripts {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn tree(&self, key: &SessionKey) -> io::Result<Option<Tree>> {
+        look::tree(&*self.disk, key, &self.file_of(key))
+    }
+
+    fn check(&self, key: &SessionKey) -> io::Result<Option<Check>> {
+        look::check(&*self.disk, key, &self.file_of(key))
     }
 
     fn turn(&self, key: &SessionKey, turn: TurnId) -> io::Result<Option<TurnRecord>> {

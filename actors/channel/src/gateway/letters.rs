@@ -42,7 +42,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
+    /// One of these.
+    pub fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into() }
     }
 

@@ -4,6 +4,7 @@
 //! the bearer token of `run/gateway.json` always, and for a `Host` that is this machine.
 
 mod admin;
+pub mod edits;
 pub mod letters;
 mod logs;
 mod message;

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::rates::Rates;
-use super::{GatewayConfig, admin, letters, logs, message, sessions, top};
+use super::{GatewayConfig, admin, edits, letters, logs, message, sessions, top};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -56,6 +56,9 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/sessions/{key}", get(admin::session))
         .route("/sessions/{key}/stop", post(admin::stop))
         .route("/sessions/{key}/release", post(admin::release))
+        .route("/sessions/{key}/tree", get(edits::tree))
+        .route("/sessions/{key}/check", get(edits::check))
+        .merge(edits::routes())
         .route("/sessions/{key}/messages", post(message::say))
         .route("/deadletters", get(letters::get_all))
         .route("/deadletters/{id}", get(letters::get_one))

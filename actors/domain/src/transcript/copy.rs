@@ -16,6 +16,10 @@ use super::read::value;
 use super::write::label_line;
 use super::{Head, Kind, Position, TreeIndex};
 
+/// The `customType` of the entry that ends what a fork was copied from: `data` names the session, and the last entry if
+/// it was one branch. Message ids before it belong to that session.
+pub const FORKED: &str = "greenroom.fork";
+
 /// One line of a new file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {

@@ -14,7 +14,8 @@ mod message;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Entry, EntryKind, Header, Kind, Position, Problem, ProblemKind, RawParent, Transcript, TreeIndex};
+use super::copy::FORKED;
+use super::{Entry, EntryKind, Header, Kind, Note, Position, Problem, ProblemKind, RawParent, Transcript, TreeIndex};
 use crate::ids::TurnId;
 use line::{Found, Quirks, ReadLine, opaque, read_line};
 
@@ -111,7 +112,13 @@ pub fn read_entry(tree: &TreeIndex, at: Position, bytes: &[u8]) -> Option<Entry>
     Some(entry)
 }
 
-/// The last [`RECENT_MAX`] marked user messages in the end of a file, oldest first. Unless it is the whole file, the
+/// Whether it is the entry that ends what a fork was copied from.
+fn ends_copy(found: &Found) -> bool {
+    let Found::Entry(record, _) = found else { return false };
+    matches!(&record.entry.kind, EntryKind::Silent(Note::Custom { kind, .. }) if **kind == *FORKED)
+}
+
+/// The last [`RECENT_MAX`] marked user messages in the end of a file, oldest first; none from before it became a fork. Unless it is the whole file, the
 /// first line is taken for cut and left out.
 pub fn recent_ids(tail: &[u8], is_whole_file: bool) -> Vec<RecentMessage> {
     let mut recent = Vec::new();
@@ -124,10 +131,16 @@ pub fn recent_ids(tail: &[u8], is_whole_file: bool) -> Vec<RecentMessage> {
         if recent.len() >= RECENT_MAX {
             break;
         }
-        if !String::from_utf8_lossy(line).contains("\"idempotencyKey\"") {
+        let text = String::from_utf8_lossy(line);
+        let may_fork = text.contains(FORKED);
+        if !may_fork && !text.contains("\"idempotencyKey\"") {
             continue;
         }
-        for found in read_line(line, 0).found.into_iter().rev() {
+        let found = read_line(line, 0).found;
+        if may_fork && found.iter().any(ends_copy) {
+            break;
+        }
+        for found in found.into_iter().rev() {
             if let Found::Entry(record, _) = found
                 && let EntryKind::User(user) = record.entry.kind
                 && let Some(mark) = user.mark

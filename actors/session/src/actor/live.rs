@@ -11,6 +11,7 @@ use protocol::trace::Begun;
 use protocol::turn::{Pulse, Stamp};
 use tokio_util::sync::CancellationToken;
 
+use super::edit::Edits;
 use crate::context::Context;
 use crate::drain::{Asked, Drain};
 use crate::index::Row;
@@ -40,6 +41,7 @@ pub(super) struct Live {
     /// Reads of the file under way.
     pub readers: u32,
     pub exit: Exit,
+    pub edits: Edits,
     pub shared: Arc<Shared>,
 }
 

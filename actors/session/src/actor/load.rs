@@ -15,6 +15,7 @@ use protocol::turn::{Finished, TurnProgress};
 use supervision::planted::{Bug, planted};
 use supervision::ports::{Disk, offload};
 
+use super::edit::Edits;
 use super::live::{Exit, Live};
 use super::{Life, Loading, Session};
 use crate::context::{Context, Told, answered, written};
@@ -167,6 +168,7 @@ impl Session {
             used_at: now.mono,
             readers: 0,
             exit: Exit::No,
+            edits: Edits::default(),
             shared: Arc::clone(&self.shared),
         }));
         let mut event = self.event(EventName::Activated, None);

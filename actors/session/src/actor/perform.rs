@@ -79,6 +79,7 @@ impl Session {
                     self.reload_unsure(ctx);
                     return;
                 }
+                Effect::Edited => self.edit_done(ctx),
                 Effect::Archive => self.set_exit(Exit::Closing),
                 Effect::Closed => {
                     self.closed(ctx);
@@ -93,6 +94,11 @@ impl Session {
                     self.write_view_once_more(ctx);
                 }
             }
+        }
+        if let Life::Live(live) = &self.state
+            && live.machine.is_held()
+        {
+            self.next_edit(ctx);
         }
         self.leave_if_wanted(ctx);
     }
@@ -129,8 +135,12 @@ impl Session {
         let said = live.machine.body().map(|(accepted, body, _)| (&**accepted, body));
         let setting = Setting { key: self.lease.key(), cwd: &cwd, said, wall_ms };
         let before = live.ledger.clone();
+        let edits = batch.edit.is_some();
         let (commit, entries) = live.ledger.enter(batch, &setting, &*self.shared.ports.ids);
-        if let Some(context) = &mut live.context {
+        if edits {
+            // What the model is shown may be another part of the tree from now on.
+            live.context = None;
+        } else if let Some(context) = &mut live.context {
             context.push(entries, commit.lines.iter().map(|line| line.text.len() as u64 + 1).sum());
         }
         let (number, life) = (commit.number, self.life);

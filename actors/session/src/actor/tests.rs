@@ -4,6 +4,7 @@ mod anew;
 mod audience;
 mod crashes;
 mod double;
+mod edits;
 mod files;
 mod foreign;
 mod journal;

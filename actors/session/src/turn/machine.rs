@@ -41,6 +41,8 @@ pub struct Machine {
     /// Whether the journal knows that the first open turn was left in order.
     checkpointed: bool,
     closed: bool,
+    /// An edit waits or is worked on: no turn begins, but one that was cut goes on.
+    held: bool,
 }
 
 /// The place of this session's turn among those of the process.
@@ -62,6 +64,7 @@ struct Pending {
     ends_turn: bool,
     leaves: bool,
     closes: bool,
+    edits: bool,
 }
 
 // === impl Machine ===
@@ -80,6 +83,7 @@ impl Machine {
             leaving: false,
             checkpointed: false,
             closed: false,
+            held: false,
         }
     }
 
@@ -129,6 +133,11 @@ impl Machine {
             Input::Placed => self.placed(now, &mut out),
             Input::Tick { heard } => self.tick(heard, now, &mut out),
             Input::Archived => self.commit(Batch { closes_session: true, ..Batch::default() }, &mut out),
+            Input::Edit(drawn) => self.commit(Batch { edit: Some(drawn), ..Batch::default() }, &mut out),
+            Input::Released => {
+                self.held = false;
+                self.begin_next(now, &mut out);
+            }
             Input::Drain => {
                 self.leaving = true;
                 self.leave_if_done(&mut out);
@@ -219,7 +228,7 @@ impl Machine {
     pub fn is_idle(&self) -> bool {
         // A turn that was checkpointed for an orderly stop is gone from here, but still open.
         let no_turn = self.turn.is_none() && self.inbox.running().is_none() && self.inbox.is_empty();
-        no_turn && self.commits.is_empty() && self.view_busy.is_none()
+        no_turn && !self.held && self.commits.is_empty() && self.view_busy.is_none()
     }
 
     fn commit(&mut self, mut batch: Batch, out: &mut Vec<Effect>) {
@@ -228,9 +237,10 @@ impl Machine {
             batch.out = turn.replies(&self.rules);
         }
         let claims = batch.turn.is_some().then(|| Claims::of(&batch));
-        let lines = !batch.records.is_empty();
+        let edits = batch.edit.is_some();
+        let lines = edits || !batch.records.is_empty();
         let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes_session);
-        self.commits.push_back(Pending { claims, lines, starts, ends_turn, leaves, closes });
+        self.commits.push_back(Pending { claims, lines, starts, ends_turn, leaves, closes, edits });
         out.push(Effect::Commit(batch));
     }
 
@@ -391,6 +401,9 @@ impl Machine {
         if pending.lines {
             self.view_busy = Some(now.mono);
             out.push(Effect::WriteView);
+        }
+        if pending.edits {
+            out.push(Effect::Edited);
         }
         self.leave_if_done(out);
         if self.commits.is_empty() && self.turn.as_ref().is_some_and(|turn| turn.phase == Phase::Saving) {

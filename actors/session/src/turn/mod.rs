@@ -30,6 +30,7 @@
 //! | Loading, Saving | no progress | load again: the journal is asked anew how far it is |
 //! | Idle | the file is not written | turns go on without it; the journal has what it lacks |
 //! | any | its newest commit fits into no record | end with a notice in its place; without the user's line if need be |
+//! | any | an edit is asked for | begin no turn, but let a cut one go on, until all edits are durable |
 //! | any | orderly stop | cancel the token, await running tools, commit `interrupted`, leave |
 //!
 //! **Invariant:** one turn at a time, in order; the user's line and the first message are one commit; a call is begun
@@ -50,7 +51,8 @@ use domain::chat::{AssistantMessage, ToolCall, ToolResult};
 use domain::ids::{Attempt, TurnId};
 use domain::request::ToolSpec;
 use domain::reset::Reason;
-use domain::transcript::TurnClose;
+use domain::transcript::{Addition, TurnClose};
+use protocol::edit::Compacted;
 use protocol::journal::{Accepted, InboxItem, LeftBy, LogPosition, Out, Started, TurnEnd};
 use protocol::provider::Delta;
 use protocol::turn::TurnProgress;
@@ -130,6 +132,10 @@ pub enum Input {
     },
     /// The transcript was moved away.
     Archived,
+    /// An edit was drawn up; no turn runs, and everything is durable.
+    Edit(Box<Drawn>),
+    /// No edit waits any more.
+    Released,
     /// An orderly stop: the running turn may end, no other begins.
     Drain,
     /// Orderly stop: checkpoint and leave.
@@ -177,6 +183,8 @@ pub enum Effect {
     /// The only turn of a stateless session ended: move its transcript away, once it is complete; answer with
     /// [`Input::Archived`].
     Archive,
+    /// The edit is durable.
+    Edited,
     /// The journal has forgotten the session: leave, or begin a new one.
     Closed,
     /// Everything is checkpointed; leave memory.
@@ -261,6 +269,21 @@ pub struct Batch {
     pub interrupted: bool,
     /// The transcript ends here.
     pub closes_session: bool,
+    /// What an edit appends.
+    pub edit: Option<Box<Drawn>>,
+}
+
+/// What an edit appends.
+#[derive(Debug, Default)]
+pub struct Drawn {
+    /// In order.
+    pub additions: Vec<Addition>,
+    /// The parent of the line behind them.
+    pub append_parent: Option<Arc<str>>,
+    /// Where the conversation stands behind them.
+    pub leaf: Option<Arc<str>>,
+    /// What a compaction does.
+    pub compacted: Option<Compacted>,
 }
 
 /// A turn event without the session's key.

@@ -24,7 +24,8 @@ const OUTCOME_UNKNOWN: &str = "Error: the outcome of this call is unknown: the p
 
 impl Machine {
     pub(super) fn begin_next(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let busy = self.turn.is_some() || self.view_busy.is_some() || !self.commits.is_empty();
+        let held = self.held && !self.runs_turn();
+        let busy = held || self.turn.is_some() || self.view_busy.is_some() || !self.commits.is_empty();
         let cancelled = self.inbox.next_is_cancelled();
         let leaves = self.leaving && (self.checkpointed || !cancelled);
         if busy || leaves || self.closed {
@@ -61,6 +62,31 @@ impl Machine {
             Some(accepted) => self.begin(accepted, now, out),
             None => out.push(Effect::ReadBody(at)),
         }
+    }
+
+    /// Lets no further turn begin, until [`Input::Released`](crate::turn::Input::Released).
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Whether turns are held back.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Whether a turn runs, or was cut and goes on first.
+    pub fn runs_turn(&self) -> bool {
+        self.turn.is_some() || (self.cut.is_some() && !self.inbox.is_empty())
+    }
+
+    /// Whether no turn runs, and everything is durable.
+    pub fn is_settled(&self) -> bool {
+        !self.runs_turn() && self.commits.is_empty()
+    }
+
+    /// Whether it is on its way out.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving || self.closed
     }
 
     /// The place that was asked for is there.

@@ -143,7 +143,7 @@ impl World {
                 Effect::LeavePlace => assert!(std::mem::take(&mut self.holds_place), "no place to leave"),
                 // Not asked for, unless the journal does not answer.
                 Effect::Reload if self.stalled => self.reload = true,
-                Effect::Reload | Effect::Archive | Effect::Closed => panic!("neither was asked for"),
+                Effect::Reload | Effect::Archive | Effect::Closed | Effect::Edited => panic!("none was asked for"),
             }
         }
     }

@@ -1,0 +1,248 @@
+//! Draws up an edit: from a transcript to the lines that change it. Everything here blocks: it runs on the blocking
+//! pool, alone with the transcript file.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use domain::compaction::{self, CompactError, Plan};
+use domain::ids::{EntryId, SessionId, SessionKey};
+use domain::transcript::{
+    Addition, CompactionFields, Entry, HeaderFields, Kind, Pen, Position, RawParent, Reader, TreeIndex, copy,
+    header_line, read_entry,
+};
+use protocol::edit::{Compacted, Edit, EditError, Keep};
+use serde_json::json;
+use supervision::ports::{Open, Ports};
+
+use crate::reading::{Reading, Source};
+use crate::turn::Drawn;
+
+/// The reason that a `reset` by hand has.
+const RESET_REASON: &str = "reset";
+/// The `customType` of the entry that a repair leaves.
+const REPAIRED: &str = "greenroom.repair";
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Bytes of a new file that are written at a time.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// A new session.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSession<'a> {
+    /// Its key.
+    pub key: &'a SessionKey,
+    /// Its file.
+    pub path: &'a Path,
+    /// The session that it is copied from.
+    pub from: &'a SessionKey,
+    /// The file of that one.
+    pub from_path: &'a Path,
+    /// Working directory.
+    pub cwd: &'a str,
+}
+
+/// The lines of `edit`, which is no fork, behind what was `read`.
+pub fn draw(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Result<Drawn, EditError> {
+    let Reading { header, mut tree, .. } = read;
+    if tree.is_empty() {
+        return Err(EditError::NoSession);
+    }
+    let now_ms = ports.clock.wall_ms();
+    let mut ids = || EntryId(ports.ids.random());
+    let mut pen = Pen::new(&tree, &mut ids, now_ms);
+    let mut compacted = None;
+    let additions = match edit {
+        Edit::Label { entry, text } => {
+            let target = named(&tree, entry)?;
+            vec![pen.label(&target, text.as_deref()).map_err(|_| EditError::UnknownEntry(entry.clone()))?]
+        }
+        Edit::Rename { name } => vec![pen.rename(name)],
+        Edit::Branch { to, summary } => {
+            let target = to.as_deref().map(|to| ending(&tree, to)).transpose()?;
+            let unknown = |_| EditError::UnknownEntry(to.clone().unwrap_or_default());
+            match summary.as_deref().map(str::trim).filter(|summary| !summary.is_empty()) {
+                Some(summary) => pen.branch_with_summary(target.as_deref(), summary, None).map_err(unknown)?,
+                None => pen.branch(target.as_deref()).map_err(unknown)?.into_iter().collect(),
+            }
+        }
+        Edit::Reset => vec![pen.reset(RESET_REASON, None).map_err(|error| EditError::Io(error.to_string()))?],
+        Edit::Compact { keep, summary } => {
+            let plan = plan(&tree, source, *keep, summary.as_deref(), now_ms)?;
+            let fields = CompactionFields {
+                summary: &plan.summary,
+                first_kept: plan.first_kept.as_deref(),
+                tokens_before: plan.tokens_before,
+                tokens_after: Some(plan.tokens_after),
+                details: None,
+            };
+            let addition = pen.compact(&fields).map_err(|error| EditError::Io(error.to_string()))?;
+            let Plan { first_kept, tokens_before, tokens_after, .. } = plan;
+            compacted = Some(Compacted { first_kept, tokens_before, tokens_after });
+            vec![addition]
+        }
+        // Whatever is written next has the file mended first.
+        Edit::Repair if header.is_none() || source.has_more() => vec![pen.custom(REPAIRED, None)],
+        Edit::Repair | Edit::Fork { .. } => Vec::new(),
+    };
+    for Addition { entry, .. } in &additions {
+        let parent = entry.parent.clone().map_or(RawParent::Root, RawParent::Id);
+        tree.insert(entry, &parent, Kind::of(&entry.kind), 0..0);
+    }
+    let [append_parent, leaf] = [tree.append_parent(), tree.leaf()].map(|id| id.map(Arc::from));
+    Ok(Drawn { additions, append_parent, leaf, compacted })
+}
+
+fn plan(tree: &TreeIndex, source: &Source, keep: Keep, summary: Option<&str>, now_ms: u64) -> Result<Plan, EditError> {
+    let keep = match keep {
+        Keep::Important => compaction::Keep::Nothing,
+        Keep::Messages(count) => compaction::Keep::Messages(count),
+        Keep::Days(days) => compaction::Keep::Since(now_ms.saturating_sub(DAY_MS.saturating_mul(days.into()))),
+    };
+    let entry =
+        |at: Position| -> io::Result<Option<Entry>> { Ok(read_entry(tree, at, &source.range(tree.place(at))?)) };
+    compaction::plan(tree, keep, summary, entry).map_err(|error| match error {
+        CompactError::Read(error) => unreadable(&error),
+        CompactError::NothingToLeaveOut | CompactError::NotShorter { .. } => EditError::NotCompacted(error.to_string()),
+    })
+}
+
+/// The id that `name` is, or that alone begins so.
+fn named(tree: &TreeIndex, name: &str) -> Result<Arc<str>, EditError> {
+    if name.is_empty() {
+        return Err(EditError::UnknownEntry("\"\"".to_owned()));
+    }
+    if tree.node_of(name).is_some() {
+        return Ok(name.into());
+    }
+    let nodes = tree.positions().filter(|at| tree.kind(*at).is_node());
+    let mut begin_so = nodes.map(|at| tree.id(at)).filter(|id| id.starts_with(name));
+    let first = begin_so.next().ok_or_else(|| EditError::UnknownEntry(name.to_owned()))?;
+    if begin_so.any(|other| other != first) {
+        return Err(EditError::Ambiguous(name.to_owned()));
+    }
+    Ok(first.into())
+}
+
+/// Like [`named`], for an entry with which a conversation is to end: between a call and its results it cannot.
+fn ending(tree: &TreeIndex, name: &str) -> Result<Arc<str>, EditError> {
+    let id = named(tree, name)?;
+    let node = tree.node_of(&id);
+    let mut next = node.map(|node| tree.children(Some(node))).unwrap_or_default();
+    // Results may hang behind what the model is not shown; a file that has a circle there ends somewhere else.
+    for _ in 0..tree.len() {
+        let silent = match next.as_slice() {
+            some if some.iter().any(|at| tree.kind(*at) == Kind::ToolResult) => {
+                return Err(EditError::CutPair(id.as_ref().to_owned()));
+            }
+            [only] if is_silent(tree.kind(*only)) => *only,
+            _ => break,
+        };
+        next = tree.children(Some(silent));
+    }
+    Ok(id)
+}
+
+fn is_silent(kind: Kind) -> bool {
+    matches!(kind, Kind::Label | Kind::SessionInfo | Kind::ModelChange | Kind::ThinkingLevelChange | Kind::Custom)
+}
+
+/// Makes a new session of all entries, or of the branch that ends with `entry`. It stands there whole and durable, or
+/// not at all. How many lines were copied.
+pub fn fork(
+    tree: &TreeIndex,
+    version: u64,
+    source: &Source,
+    entry: Option<&str>,
+    new: &NewSession<'_>,
+    ports: &Ports,
+) -> Result<usize, EditError> {
+    let end = entry.map(|entry| ending(tree, entry)).transpose()?;
+    let mut ids = || EntryId(ports.ids.random());
+    let steps = match &end {
+        Some(end) => copy::extract(tree, end, version, &mut ids),
+        None => copy::fork(tree, version),
+    };
+    let steps = steps.map_err(|_| EditError::NoSession)?;
+    match ports.disk.stat(new.path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(unwritable(&error)),
+        Ok(_) => return Err(EditError::Exists(new.key.clone())),
+    }
+    write_new(&steps, source, end.as_deref(), new, ports).map_err(|error| unwritable(&error))
+}
+
+fn write_new(
+    steps: &[copy::Step],
+    source: &Source,
+    end: Option<&str>,
+    new: &NewSession<'_>,
+    ports: &Ports,
+) -> io::Result<usize> {
+    let session = SessionId(ports.ids.uuid_v7());
+    // No name of a transcript, so that it counts as none until it is whole.
+    let half = new.path.with_extension(format!("jsonl.new-{session}"));
+    let written = write_half(&half, session, steps, source, end, new, ports)
+        .and_then(|copied| ports.disk.rename(&half, new.path).map(|()| copied));
+    if written.is_err() {
+        // Whoever tidies up finds it by its name should this fail too.
+        let _ = ports.disk.remove(&half);
+    }
+    let copied = written?;
+    ports.disk.sync_dir(new.path.parent().unwrap_or(Path::new(".")))?;
+    Ok(copied)
+}
+
+fn write_half(
+    half: &Path,
+    session: SessionId,
+    steps: &[copy::Step],
+    source: &Source,
+    end: Option<&str>,
+    new: &NewSession<'_>,
+    ports: &Ports,
+) -> io::Result<usize> {
+    let file = ports.disk.open(half, Open::CreateNew)?;
+    let now_ms = ports.clock.wall_ms();
+    let from = new.from_path.display().to_string();
+    let header =
+        HeaderFields { session, key: new.key, timestamp_ms: now_ms, cwd: new.cwd, parent_session: Some(&from) };
+    let (mut reader, mut tree) = (Reader::default(), TreeIndex::default());
+    let insert = |tree: &mut TreeIndex, record: domain::transcript::Record| {
+        tree.insert(&record.entry, &record.parent, record.kind, record.place);
+    };
+    let mut bytes = header_line(&header).into_bytes();
+    bytes.push(b'\n');
+    let (mut at, mut copied) = (0, 0);
+    for step in steps {
+        let Some(line) = step.line(|place| source.range(place.clone()))? else { continue };
+        copied += 1;
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.push(b'\n');
+        if bytes.len() >= WRITE_BYTES {
+            reader.push(&bytes, |record| insert(&mut tree, record));
+            file.write_at(&bytes, at)?;
+            at += bytes.len() as u64;
+            bytes.clear();
+        }
+    }
+    reader.push(&bytes, |record| insert(&mut tree, record));
+    reader.finish(|record| insert(&mut tree, record));
+    // From here on message ids are the new session's own.
+    let mut ids = || EntryId(ports.ids.random());
+    let origin = json!({"key": new.from, "entry": end});
+    let mark = Pen::new(&tree, &mut ids, now_ms).custom(copy::FORKED, Some(&origin));
+    bytes.extend_from_slice(mark.line.as_bytes());
+    bytes.push(b'\n');
+    file.write_at(&bytes, at)?;
+    file.sync_data()?;
+    Ok(copied)
+}
+
+/// What a transcript that cannot be read is told as.
+pub fn unreadable(error: &io::Error) -> EditError {
+    EditError::Io(format!("the transcript cannot be read: {error}"))
+}
+
+fn unwritable(error: &io::Error) -> EditError {
+    EditError::Io(format!("the new transcript cannot be written: {error}"))
+}

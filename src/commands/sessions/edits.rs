@@ -1,0 +1,238 @@
+//! Shows and changes how a conversation hangs together: through the gateway or, when none runs, by the same session actor
+//! in this process.
+
+use channel::gateway::edits::{self, Verb};
+use channel::gateway::letters::Fault;
+use domain::ids::SessionKey;
+use domain::text::counted;
+use protocol::transcripts::TranscriptReader;
+use serde_json::{Value, json};
+use supervision::real::real_ports;
+
+use super::{drawn, files, parse};
+use crate::app::{App, Options};
+use crate::cli::Output;
+use crate::cli::edits::{CompactArgs, Edits, KeyArgs};
+use crate::commands::admin::{Admin, encode};
+use crate::commands::{print, print_json};
+use crate::config::Loaded;
+use crate::exit::{Exit, ExitCode};
+
+/// The word for the place before the first entry.
+const ROOT: &str = "root";
+
+/// Runs the subcommand.
+pub async fn run(loaded: Loaded, what: Edits) -> anyhow::Result<()> {
+    let (key, verb, body, output) = match what {
+        Edits::Tree(KeyArgs { key, output }) => return tree(&loaded, &parse(&key)?, output).await,
+        Edits::Check { key, output } => return check(&loaded, key.as_deref(), output).await,
+        Edits::Label { key, entry, text, output } => {
+            (key, Verb::Label, json!({"entry": entry, "text": text}), output)
+        }
+        Edits::Rename { key, name, output } => (key, Verb::Rename, json!({"name": name}), output),
+        Edits::Branch { key, entry, summary, output } => {
+            let entry = Some(entry).filter(|entry| entry != ROOT);
+            (key, Verb::Branch, json!({"entry": entry, "summary": summary}), output)
+        }
+        Edits::Reset(KeyArgs { key, output }) => (key, Verb::Reset, json!({}), output),
+        Edits::Repair(KeyArgs { key, output }) => (key, Verb::Repair, json!({}), output),
+        Edits::Compact(arguments) => {
+            let CompactArgs { key, keep_last, keep_days, keep_important, summary, output } = arguments;
+            let body = json!({"keep_last": keep_last, "keep_days": keep_days, "keep_important": keep_important,
+                "summary": summary});
+            (key, Verb::Compact, body, output)
+        }
+        Edits::Fork { key, newkey, entry, output } => {
+            (key, Verb::Fork, json!({"to": parse(&newkey)?, "entry": entry}), output)
+        }
+    };
+    let key = parse(&key)?;
+    let answer = edit(loaded, &key, verb, body).await?;
+    if output.json { print_json(&answer) } else { print(&in_words(&key, verb, &answer)) }
+}
+
+async fn edit(loaded: Loaded, key: &SessionKey, verb: Verb, mut body: Value) -> anyhow::Result<Value> {
+    if let Some(admin) = Admin::find(&loaded.paths).await? {
+        let path = format!("sessions/{}/{}", encode(key.as_str()), verb.word());
+        return Ok(admin.post(&path, &body).await?.json().await?);
+    }
+    // A turn that was cut goes on with the next gateway, not here.
+    body["wait"] = false.into();
+    let asked = verb.parse(body.to_string().as_bytes());
+    let (asked, patience) = asked.map_err(|why| Exit::new(ExitCode::Usage, why))?;
+    loaded.require_workspace().map_err(Exit::from)?;
+    if !files(&loaded, real_ports(1)?).file_of(key).exists() {
+        return Err(no_session(key).into());
+    }
+    let app = App::start(Options::at_rest(loaded)).await?;
+    let edited = edits::edit(app.sessions(), key, asked, patience).await;
+    app.stop().await;
+    Ok(serde_json::to_value(edited.map_err(refused)?)?)
+}
+
+fn no_session(key: &SessionKey) -> Exit {
+    Exit::new(ExitCode::Failed, format!("there is no session {key}")).named("not_found")
+}
+
+fn refused(fault: Fault) -> anyhow::Error {
+    let code = if matches!(fault.status, 429 | 503) { ExitCode::Refused } else { ExitCode::Failed };
+    Exit::new(code, fault.message).named(fault.code).into()
+}
+
+fn in_words(key: &SessionKey, verb: Verb, answer: &Value) -> String {
+    let wrote = answer["entries"].as_array().is_some_and(|entries| !entries.is_empty());
+    let leaf = answer["leaf"].as_str().unwrap_or(ROOT);
+    match verb {
+        Verb::Label | Verb::Rename => format!("{key}: written"),
+        Verb::Branch if wrote => format!("{key} goes on from {leaf}"),
+        Verb::Branch => format!("{key} stands at {leaf} already"),
+        Verb::Reset => format!("{key} begins anew; its transcript keeps everything"),
+        Verb::Compact => {
+            let tokens = |name: &str| answer[name].as_u64().unwrap_or_default();
+            let kept = answer["first_kept"].as_str().map_or("only the summary".to_owned(), |id| format!("from {id} on"));
+            let (before, after) = (tokens("tokens_before"), tokens("tokens_after"));
+            format!("{key}: the model is shown {kept}; about {after} tokens instead of {before}")
+        }
+        Verb::Fork => {
+            let copied = counted(answer["copied"].as_u64().unwrap_or_default(), "line");
+            format!("{} has {copied} of {key}", answer["key"].as_str().unwrap_or_default())
+        }
+        Verb::Repair if wrote => format!("{key} is mended; `greenroom sessions check {key}` says what is left"),
+        Verb::Repair => format!("{key} has nothing that could be mended"),
+    }
+}
+
+async fn tree(loaded: &Loaded, key: &SessionKey, output: Output) -> anyhow::Result<()> {
+    let body = look(loaded, key, "tree", |files| Ok(files.tree(key)?.map(serde_json::to_value).transpose()?)).await?;
+    if output.json {
+        return print_json(&body);
+    }
+    let lines = drawn::tree(&body, &loaded.config.agents.defaults.timezone);
+    lines.iter().try_for_each(|line| print(line))
+}
+
+/// What the gateway answers or, without one, what the files say.
+async fn look(
+    loaded: &Loaded,
+    key: &SessionKey,
+    what: &str,
+    at_rest: impl FnOnce(&dyn TranscriptReader) -> anyhow::Result<Option<Value>>,
+) -> anyhow::Result<Value> {
+    if let Some(admin) = Admin::find(&loaded.paths).await? {
+        return admin.get(&format!("sessions/{}/{what}", encode(key.as_str()))).await;
+    }
+    loaded.require_workspace().map_err(Exit::from)?;
+    Ok(at_rest(&*files(loaded, real_ports(1)?))?.ok_or_else(|| no_session(key))?)
+}
+
+async fn check(loaded: &Loaded, key: Option<&str>, output: Output) -> anyhow::Result<()> {
+    let keys = match key {
+        Some(key) => vec![parse(key)?],
+        None => {
+            loaded.require_workspace().map_err(Exit::from)?;
+            files(loaded, real_ports(1)?).keys()?
+        }
+    };
+    let mut bodies = Vec::with_capacity(keys.len());
+    for key in &keys {
+        let at_rest = |files: &dyn TranscriptReader| Ok(files.check(key)?.map(serde_json::to_value).transpose()?);
+        bodies.push(look(loaded, key, "check", at_rest).await?);
+    }
+    let healthy = bodies.iter().all(|body| body["healthy"] == true);
+    if output.json {
+        match bodies.as_slice() {
+            [only] if key.is_some() => print_json(only)?,
+            all => print_json(&json!({"items": all, "next": null}))?,
+        }
+    } else {
+        let told = bodies.iter().filter(|body| key.is_some() || body["healthy"] != true);
+        told.flat_map(problems).try_for_each(|line| print(&line))?;
+        if key.is_none() {
+            print(&format!("checked {}", counted(bodies.len(), "transcript")))?;
+        }
+    }
+    if healthy {
+        return Ok(());
+    }
+    Err(Exit::new(ExitCode::Failed, "there are problems").printed().into())
+}
+
+/// A check, for people.
+fn problems(body: &Value) -> Vec<String> {
+    let file = body["file"].as_str().unwrap_or_default();
+    if body["healthy"] == true {
+        return vec![format!("{file}: nothing is wrong; {}", counted(body["entries"].as_u64().unwrap_or(0), "entry"))];
+    }
+    let all = body["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut lines: Vec<String> = all
+        .iter()
+        .map(|problem| {
+            let place = match (problem["line"].as_u64(), problem["entry"].as_str()) {
+                (Some(line), _) => format!("line {line}"),
+                (None, Some(entry)) => format!("entry {entry}"),
+                (None, None) => "the end".to_owned(),
+            };
+            let word = problem["what"].as_str().unwrap_or_default();
+            let bytes = problem["bytes"].as_u64().map(|bytes| format!(", {}", counted(bytes, "byte"))).unwrap_or_default();
+            let repair = problem["repair"].as_str().unwrap_or_default();
+            format!("{file}: {place}: {}{bytes}. Repair: {repair}.", sentence(word))
+        })
+        .collect();
+    let more = body["problems_total"].as_u64().unwrap_or_default().saturating_sub(all.len() as u64);
+    if more > 0 {
+        lines.push(format!("{file}: {more} more"));
+    }
+    lines
+}
+
+fn sentence(word: &str) -> &str {
+    match word {
+        "not_json" => "no JSON",
+        "header_missing" => "the first line is no session header",
+        "too_long" => "too long to be read",
+        "torn_tail" => "a line that was cut short",
+        "unended" => "a line without an end",
+        "parent_missing" => "it follows an entry that is not there",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_name_file_place_and_repair() {
+        let body = json!({"file": "/s/a.jsonl", "healthy": false, "problems_total": 4, "problems": [
+            {"line": 3, "what": "not_json", "repair": "none"},
+            {"what": "torn_tail", "bytes": 1, "repair": "moved aside"},
+            {"entry": "a1", "what": "parent_missing", "repair": "none"}]});
+        assert_eq!(
+            problems(&body),
+            [
+                "/s/a.jsonl: line 3: no JSON. Repair: none.",
+                "/s/a.jsonl: the end: a line that was cut short, 1 byte. Repair: moved aside.",
+                "/s/a.jsonl: entry a1: it follows an entry that is not there. Repair: none.",
+                "/s/a.jsonl: 1 more",
+            ]
+        );
+    }
+
+    #[test]
+    fn answers_are_sentences() {
+        let key = SessionKey::new("api:7").unwrap();
+        for (verb, answer, text) in [
+            (Verb::Branch, json!({"entries": [], "leaf": null}), "api:7 stands at root already"),
+            (Verb::Branch, json!({"entries": ["b"], "leaf": "a"}), "api:7 goes on from a"),
+            (
+                Verb::Compact,
+                json!({"entries": ["c"], "first_kept": "a", "tokens_before": 9, "tokens_after": 4}),
+                "api:7: the model is shown from a on; about 4 tokens instead of 9",
+            ),
+            (Verb::Fork, json!({"key": "api:8", "copied": 1}), "api:8 has 1 line of api:7"),
+            (Verb::Repair, json!({"entries": []}), "api:7 has nothing that could be mended"),
+        ] {
+            assert_eq!(in_words(&key, verb, &answer), text);
+        }
+    }
+}
