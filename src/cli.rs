@@ -1,5 +1,7 @@
 //! The command line as clap sees it. Only parsing: no IO, no defaults that need the disk.
 
+pub mod edits;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,10 +70,11 @@ pub enum Command {
     /// Show whether a gateway runs here, and how it is
     #[command(after_help = "Examples:\n  greenroom status\n  greenroom status --json")]
     Status(Output),
-    /// List and show sessions, end a quarantine
+    /// List, show and change sessions, end a quarantine
     #[command(
         subcommand,
-        after_help = "Examples:\n  greenroom sessions list\n  greenroom sessions show api:user:ann\n  greenroom sessions release websocket:ann"
+        after_help = "Examples:\n  greenroom sessions list\n  greenroom sessions show api:user:ann\n  greenroom sessions tree api:user:ann\n  \
+        greenroom sessions compact api:user:ann --keep-last 20\n  greenroom sessions release websocket:ann"
     )]
     Sessions(Sessions),
     /// Read the supervision log: what died, why, what was lost and what runs again
@@ -253,6 +256,9 @@ pub enum Sessions {
         #[command(flatten)]
         output: Output,
     },
+    /// The tree, and what changes it.
+    #[command(flatten)]
+    Edits(edits::Edits),
     /// End a session's quarantine now; without a gateway it holds from the next start
     #[command(after_help = "Examples:\n  greenroom sessions release websocket:ann")]
     Release {

@@ -8,7 +8,9 @@ use super::Output;
 #[derive(Debug, Subcommand)]
 pub enum Edits {
     /// The tree of a session: branches, the active path (●), labels, times, first words
-    #[command(after_help = "Examples:\n  greenroom sessions tree api:user:ann\n  greenroom sessions tree api:user:ann --json")]
+    #[command(
+        after_help = "Examples:\n  greenroom sessions tree api:user:ann\n  greenroom sessions tree api:user:ann --json"
+    )]
     Tree(KeyArgs),
     /// Give an entry a name, which marks it as important; without TEXT take the name away
     #[command(
@@ -37,11 +39,9 @@ pub enum Edits {
         output: Output,
     },
     /// Go on from an earlier entry; what came after it stays as a branch
-    #[command(
-        after_help = "Examples:\n  greenroom sessions branch api:user:ann 03f7\n  \
+    #[command(after_help = "Examples:\n  greenroom sessions branch api:user:ann 03f7\n  \
         greenroom sessions branch api:user:ann 03f7 --summary \"the other way did not work\"\n  \
-        greenroom sessions branch api:user:ann root"
-    )]
+        greenroom sessions branch api:user:ann root")]
     Branch {
         /// Session key
         key: String,
@@ -58,17 +58,13 @@ pub enum Edits {
     #[command(after_help = "Example:\n  greenroom sessions reset api:user:ann")]
     Reset(KeyArgs),
     /// Show the model a summary in place of what came before; what has a label is quoted in it
-    #[command(
-        after_help = "Examples:\n  greenroom sessions compact api:user:ann --keep-last 20\n  \
+    #[command(after_help = "Examples:\n  greenroom sessions compact api:user:ann --keep-last 20\n  \
         greenroom sessions compact api:user:ann --keep-days 7 --summary \"we planned the trip\"\n  \
-        greenroom sessions compact api:user:ann --keep-important"
-    )]
+        greenroom sessions compact api:user:ann --keep-important")]
     Compact(CompactArgs),
     /// Copy a conversation, or the branch that ends with an entry, into a new session
-    #[command(
-        after_help = "Examples:\n  greenroom sessions fork api:user:ann api:user:ann2\n  \
-        greenroom sessions fork api:user:ann cli:try --entry 03f7"
-    )]
+    #[command(after_help = "Examples:\n  greenroom sessions fork api:user:ann api:user:ann2\n  \
+        greenroom sessions fork api:user:ann cli:try --entry 03f7")]
     Fork {
         /// Session key
         key: String,

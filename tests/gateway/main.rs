@@ -8,6 +8,7 @@ mod command_json;
 mod command_line;
 mod dead_letters;
 mod doors;
+mod edits;
 mod idle;
 mod isolation;
 mod journal_repair;

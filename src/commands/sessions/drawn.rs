@@ -65,7 +65,8 @@ fn entry(item: &Value, chars: usize, zone: &str) -> String {
         (false, false) => "○",
     };
     let id: String = text(item, "id").chars().take(chars).collect();
-    let at = item["timestamp_ms"].as_i64().filter(|ms| *ms > 0).and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let at =
+        item["timestamp_ms"].as_i64().filter(|ms| *ms > 0).and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     let at = at.and_then(|at| at.in_tz(zone).ok()).map(|at| at.strftime("%Y-%m-%d %H:%M").to_string());
     let who = item["role"].as_str().unwrap_or(text(item, "kind"));
     let label = item["label"].as_str().map(|label| format!(" [{label}]")).unwrap_or_default();

@@ -26,9 +26,7 @@ pub async fn run(loaded: Loaded, what: Edits) -> anyhow::Result<()> {
     let (key, verb, body, output) = match what {
         Edits::Tree(KeyArgs { key, output }) => return tree(&loaded, &parse(&key)?, output).await,
         Edits::Check { key, output } => return check(&loaded, key.as_deref(), output).await,
-        Edits::Label { key, entry, text, output } => {
-            (key, Verb::Label, json!({"entry": entry, "text": text}), output)
-        }
+        Edits::Label { key, entry, text, output } => (key, Verb::Label, json!({"entry": entry, "text": text}), output),
         Edits::Rename { key, name, output } => (key, Verb::Rename, json!({"name": name}), output),
         Edits::Branch { key, entry, summary, output } => {
             let entry = Some(entry).filter(|entry| entry != ROOT);
@@ -89,7 +87,8 @@ fn in_words(key: &SessionKey, verb: Verb, answer: &Value) -> String {
         Verb::Reset => format!("{key} begins anew; its transcript keeps everything"),
         Verb::Compact => {
             let tokens = |name: &str| answer[name].as_u64().unwrap_or_default();
-            let kept = answer["first_kept"].as_str().map_or("only the summary".to_owned(), |id| format!("from {id} on"));
+            let kept =
+                answer["first_kept"].as_str().map_or("only the summary".to_owned(), |id| format!("from {id} on"));
             let (before, after) = (tokens("tokens_before"), tokens("tokens_after"));
             format!("{key}: the model is shown {kept}; about {after} tokens instead of {before}")
         }
@@ -173,7 +172,8 @@ fn problems(body: &Value) -> Vec<String> {
                 (None, None) => "the end".to_owned(),
             };
             let word = problem["what"].as_str().unwrap_or_default();
-            let bytes = problem["bytes"].as_u64().map(|bytes| format!(", {}", counted(bytes, "byte"))).unwrap_or_default();
+            let bytes =
+                problem["bytes"].as_u64().map(|bytes| format!(", {}", counted(bytes, "byte"))).unwrap_or_default();
             let repair = problem["repair"].as_str().unwrap_or_default();
             format!("{file}: {place}: {}{bytes}. Repair: {repair}.", sentence(word))
         })

@@ -13,7 +13,7 @@ use domain::ids::{SessionKey, TurnId};
 use protocol::journal::{BusyReason, Enqueued};
 use protocol::session::TurnRecord;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
-use protocol::transcripts::{Page, Summary, TranscriptReader};
+use protocol::transcripts::{Check, Page, Summary, TranscriptReader, Tree};
 use serde_json::{Value, json};
 use supervision::ports::Open;
 use testkit::deadline::with_deadline;
@@ -46,6 +46,12 @@ impl TranscriptReader for Files {
     }
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
         Ok((key.as_str() == "api:a/x").then(|| vec!["{\"a\":1}".to_owned(), "damaged".to_owned()]))
+    }
+    fn tree(&self, _: &SessionKey) -> io::Result<Option<Tree>> {
+        Ok(None)
+    }
+    fn check(&self, _: &SessionKey) -> io::Result<Option<Check>> {
+        Ok(None)
     }
     fn turn(&self, _: &SessionKey, _: TurnId) -> io::Result<Option<TurnRecord>> {
         unreachable!("the door reads no turn out of these")

@@ -20,7 +20,7 @@ use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Mail, State, Status, Stopped, TurnRecord};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery, TopRow};
-use protocol::transcripts::{Page, TranscriptReader};
+use protocol::transcripts::{Check, Page, TranscriptReader, Tree};
 use protocol::turn::{Finished, TurnEvent, TurnEvents, TurnProgress, TurnResult};
 use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
 use supervision::ports::Ports;
@@ -342,6 +342,12 @@ impl TranscriptReader for Backend {
     fn read(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
         Ok(None)
     }
+    fn tree(&self, _: &SessionKey) -> std::io::Result<Option<Tree>> {
+        Ok(None)
+    }
+    fn check(&self, _: &SessionKey) -> std::io::Result<Option<Check>> {
+        Ok(None)
+    }
     fn turn(&self, _: &SessionKey, turn: TurnId) -> std::io::Result<Option<TurnRecord>> {
         Ok(self.records.lock().unwrap().get(&turn).cloned())
     }
@@ -373,7 +379,7 @@ impl Sessions for Backend {
                     inbox: 3,
                 });
             }
-            Mail::Queued(_) | Mail::Passivate | Mail::Drain | Mail::Interrupt => {}
+            Mail::Queued(_) | Mail::Edit { .. } | Mail::Passivate | Mail::Drain | Mail::Interrupt => {}
         }
         Ok(())
     }

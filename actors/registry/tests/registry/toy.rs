@@ -206,7 +206,7 @@ impl Handler<Mail> for Toy {
                 };
                 let _ = reply.send(status);
             }
-            Mail::CancelTurn { .. } | Mail::ReadTurn { .. } => {}
+            Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Edit { .. } => {}
         }
         if self.interrupted {
             self.pump(ctx);

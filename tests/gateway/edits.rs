@@ -1,0 +1,133 @@
+//! What changes a conversation between its turns, with and without a gateway.
+
+use serde_json::{Value, json};
+
+use crate::support::Place;
+
+/// Runs a command that ends with `code`, and gives what it printed as JSON.
+#[track_caller]
+fn printed(place: &Place, arguments: &[&str], code: i32) -> Value {
+    let out = place.run(&[arguments, &["--json"]].concat());
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(out.status.code(), Some(code), "{arguments:?}: {said} {}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?} printed {said:?}: {error}"))
+}
+
+#[track_caller]
+fn say(place: &Place, key: &str, text: &str) {
+    let out = place.run(&["agent", "-s", key, "-m", text]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+fn id(tree: &Value, place: usize) -> String {
+    tree["items"][place]["id"].as_str().unwrap().to_owned()
+}
+
+/// What every edit does, told by the tree afterwards. The session has two turns.
+fn edited(place: &Place, key: &str) {
+    let tree = printed(place, &["sessions", "tree", key], 0);
+    assert_eq!(tree["items"].as_array().unwrap().len(), 4, "{tree}");
+    let (first, answer) = (id(&tree, 0), id(&tree, 1));
+    let start: String = answer.chars().take(12).collect();
+    let labelled = printed(place, &["sessions", "label", key, &start, "the greeting"], 0);
+    assert_eq!(labelled["entries"].as_array().unwrap().len(), 1, "{labelled}");
+    printed(place, &["sessions", "rename", key, "Taxes"], 0);
+    let moved = printed(place, &["sessions", "branch", key, &start, "--summary", "that led nowhere"], 0);
+    assert_eq!(moved["key"], key);
+    say(place, key, "another way");
+    let tree = settled(place, key, 9);
+    assert_eq!((&tree["name"], &tree["items"][1]["label"]), (&json!("Taxes"), &json!("the greeting")));
+    let on_path = tree["items"].as_array().unwrap().iter().filter(|item| item["on_path"] == true).count();
+    assert_eq!(on_path, 5, "two messages, the summary, the new turn: {tree}");
+    let drawn = place.run(&["sessions", "tree", key]);
+    let drawn = String::from_utf8(drawn.stdout).unwrap();
+    assert!(drawn.contains("├─○") && drawn.contains("└─●") && drawn.contains("[the greeting]"), "{drawn}");
+
+    let fork = format!("{key}-fork");
+    let forked = printed(place, &["sessions", "fork", key, &fork, "--entry", &first], 0);
+    assert_eq!(forked, json!({"key": fork, "forked_from": key, "copied": 1}));
+    assert_eq!(printed(place, &["sessions", "fork", key, &fork], 1)["error"]["code"], "exists");
+    say(place, &fork, "in the fork");
+    settled(place, &fork, 4);
+
+    for (arguments, word) in [
+        (vec!["label", key, "zz", "x"], "unknown_entry"),
+        (vec!["compact", key, "--keep-last", "100"], "nothing_to_compact"),
+    ] {
+        assert_eq!(printed(place, &[&["sessions"], &*arguments].concat(), 1)["error"]["code"], word);
+    }
+    say(place, key, &"a long message ".repeat(100));
+    settled(place, key, 11);
+    say(place, key, "short");
+    settled(place, key, 13);
+    let compacted = printed(place, &["sessions", "compact", key, "--keep-last", "2"], 0);
+    assert!(compacted["tokens_after"].as_u64() < compacted["tokens_before"].as_u64(), "{compacted}");
+    assert_eq!(printed(place, &["sessions", "reset", key], 0)["entries"].as_array().unwrap().len(), 1);
+    let tree = settled(place, key, 15);
+    let kinds: Vec<&str> = tree["items"].as_array().unwrap().iter().filter_map(|item| item["kind"].as_str()).collect();
+    assert!(kinds.contains(&"compaction") && kinds.last() == Some(&"reset"), "{kinds:?}");
+    let checked = printed(place, &["sessions", "check", key], 0);
+    assert_eq!((&checked["healthy"], &checked["entries"]), (&json!(true), &json!(15)));
+}
+
+/// The tree, once the file has that many entries: it follows the journal.
+fn settled(place: &Place, key: &str, entries: usize) -> Value {
+    for _ in 0..200 {
+        let tree = printed(place, &["sessions", "tree", key], 0);
+        if tree["items"].as_array().is_some_and(|items| items.len() >= entries) {
+            assert_eq!(tree["items"].as_array().unwrap().len(), entries, "{tree}");
+            return tree;
+        }
+    }
+    panic!("the file never had {entries} entries");
+}
+
+#[test]
+fn a_conversation_is_changed_without_a_gateway() {
+    let place = Place::empty();
+    say(&place, "cli:work", "first");
+    say(&place, "cli:work", "second");
+    edited(&place, "cli:work");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_is_changed_through_the_gateway() {
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    gateway.say("cli:work", "first", "m1").await;
+    gateway.say("cli:work", "second", "m2").await;
+    tokio::task::block_in_place(|| {
+        settled(&place, "cli:work", 4);
+        edited(&place, "cli:work");
+    });
+    let bad = gateway.post("sessions/cli%3Awork/compact".to_owned()).await;
+    assert_eq!(bad["error"]["code"], "bad_body", "{bad}");
+}
+
+#[test]
+fn a_damaged_transcript_is_told_and_mended() {
+    let place = Place::empty();
+    let file = place.path().join("workspace/sessions/cli.old.jsonl");
+    say(&place, "cli:new", "hello");
+    let message = r#"{"type":"message","id":"a","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"user","content":"old"}}"#;
+    std::fs::write(&file, format!("{message}\nnonsense\n{{\"type\":\"mes")).unwrap();
+    let all = printed(&place, &["sessions", "check"], 1);
+    assert_eq!(all["items"].as_array().unwrap().len(), 2, "{all}");
+    let told = place.run(&["sessions", "check"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    for part in
+        ["cli.old.jsonl: line 2: no JSON", "the end: a line that was cut short, 12 bytes", "checked 2 transcripts"]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    printed(&place, &["sessions", "repair", "cli:old"], 0);
+    let found = printed(&place, &["sessions", "check", "cli:old"], 1);
+    assert_eq!(
+        (&found["repairable"], &found["healthy"]),
+        (&json!(false), &json!(false)),
+        "what is no JSON stays: {found}"
+    );
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with(&format!("{message}\nnonsense\n")));
+    let again = printed(&place, &["sessions", "repair", "cli:old"], 0);
+    assert_eq!(again["entries"], json!([]));
+}
