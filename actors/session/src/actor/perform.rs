@@ -2,7 +2,7 @@
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::chat::{Content, ToolCall, ToolResult};
-use domain::ids::{EntryId, MessageId};
+use domain::ids::{Attempt, EntryId, MessageId, TurnId};
 use protocol::journal::{CommitOutcome, JournalError, LeftBy, LogPosition};
 use protocol::metrics::{ByKind, ByResult};
 use protocol::supervision::{EventName, ExitReason};
@@ -49,23 +49,7 @@ impl Session {
                 Effect::Emit(shown) => self.emit(shown),
                 Effect::CancelWork => self.cancel_work(ctx),
                 Effect::Ended(verdict) => self.ended(verdict),
-                Effect::Recovered(turn, attempt, left_by) => {
-                    let mut event = self.event(EventName::TurnRecovered, Some(turn));
-                    let reason = match left_by {
-                        LeftBy::Crash => "its session crashed",
-                        LeftBy::Death => "the process ended",
-                        LeftBy::Interrupted => "interrupted by an orderly stop",
-                    };
-                    event.reason = Some(reason.to_owned());
-                    event.attempt = Some(attempt);
-                    event.message_id = self.message_id();
-                    event.cause = match left_by {
-                        LeftBy::Crash => self.crash.last_crash().map(|crash| crash.event),
-                        LeftBy::Death | LeftBy::Interrupted => self.shared.log.latest(EventName::ProcessStarted),
-                    };
-                    self.shared.log.record(event);
-                    self.span_of_cut(turn, attempt, left_by);
-                }
+                Effect::Recovered(turn, attempt, left_by) => self.recovered(turn, attempt, left_by),
                 Effect::EnterPlace => self.enter(ctx),
                 Effect::LeavePlace => {
                     if let Life::Live(live) = &mut self.state {
@@ -101,6 +85,25 @@ impl Session {
             self.next_edit(ctx);
         }
         self.leave_if_wanted(ctx);
+    }
+
+    /// Tells of a turn that was cut and goes on.
+    fn recovered(&self, turn: TurnId, attempt: Attempt, left_by: LeftBy) {
+        let mut event = self.event(EventName::TurnRecovered, Some(turn));
+        let reason = match left_by {
+            LeftBy::Crash => "its session crashed",
+            LeftBy::Death => "the process ended",
+            LeftBy::Interrupted => "interrupted by an orderly stop",
+        };
+        event.reason = Some(reason.to_owned());
+        event.attempt = Some(attempt);
+        event.message_id = self.message_id();
+        event.cause = match left_by {
+            LeftBy::Crash => self.crash.last_crash().map(|crash| crash.event),
+            LeftBy::Death | LeftBy::Interrupted => self.shared.log.latest(EventName::ProcessStarted),
+        };
+        self.shared.log.record(event);
+        self.span_of_cut(turn, attempt, left_by);
     }
 
     fn set_exit(&mut self, exit: Exit) {

@@ -89,6 +89,20 @@ impl Machine {
         self.leaving || self.closed
     }
 
+    pub(super) fn leave_if_done(&mut self, out: &mut Vec<Effect>) {
+        // What was cancelled while it waited ends first: the next process must not run it.
+        let ends_one = !self.checkpointed && self.inbox.next_is_cancelled();
+        if !self.leaving || ends_one || self.turn.is_some() || !self.commits.is_empty() {
+            return;
+        }
+        if self.checkpointed || self.inbox.is_empty() {
+            out.push(Effect::Leave);
+        } else {
+            // The first turn of the queue counts as begun, though nothing has been done for it.
+            self.commit(Batch { interrupted: true, ..Batch::default() }, out);
+        }
+    }
+
     /// The place that was asked for is there.
     pub(super) fn placed(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.place = Place::Held;
