@@ -9,7 +9,7 @@ use channel::hub::{Keep, Watch};
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{SessionKey, Source, TurnId};
 use greenroom::app::{App, Options, World as Outside};
-use greenroom::config::{LoadRequest, Loaded, load};
+use greenroom::config::{LoadRequest, Loaded, ToolProfile, load};
 use protocol::journal::{Enqueue, Enqueued};
 use protocol::session::Mail;
 use protocol::turn::{PushRoute, Route};
@@ -59,6 +59,8 @@ pub struct Running {
 pub fn config(world: &World) -> anyhow::Result<Loaded> {
     let env = [("GREENROOM_HOME".to_owned(), HOME.to_owned())].into();
     let mut loaded = load(&LoadRequest { config: None, workspace: None, env })?;
+    // Chats of a channel have no tools by themselves.
+    loaded.config.session.policies.group.profile = Some(ToolProfile::Full);
     let config = &mut loaded.config;
     config.runtime.idle_seconds = 20;
     config.runtime.context_seconds = 5;

@@ -73,15 +73,11 @@ impl SessionKind {
         }
     }
 
-    /// The kind of a turn that came through `source` into the session `key`: a session of the owner's in which somebody
-    /// else speaks counts as that person's for as long.
+    /// The kind of a turn that came through `source` into the session `key`: a main session, which channels can share,
+    /// counts as somebody else's for as long as they speak in it. The other doors let only the owner in.
     pub fn of_turn(key: &SessionKey, source: &Source, main_key: &str) -> Self {
         let kind = Key::from(key).kind(main_key);
-        let owners = match kind {
-            Self::Main | Self::Api | Self::WebSocket | Self::Cli | Self::Heartbeat | Self::Cron => true,
-            Self::Direct | Self::Group | Self::Thread | Self::Hook | Self::Subagent | Self::Unknown => false,
-        };
-        if owners && !OWNERS_DOORS.contains(&source.as_str()) { Self::Direct } else { kind }
+        if kind == Self::Main && !OWNERS_DOORS.contains(&source.as_str()) { Self::Direct } else { kind }
     }
 }
 

@@ -141,6 +141,8 @@ fn somebody_else_in_a_session_of_the_owners_has_not_the_owners_rights() {
         ("unified:default", "webhook", SessionKind::Direct),
         ("unified:default", "ws", SessionKind::Main),
         ("cli:direct", "cli", SessionKind::Cli),
+        ("api:default", "retry", SessionKind::Api),
+        ("agent:main:main", "retry", SessionKind::Direct),
         ("telegram:-1", "cli", SessionKind::Group),
         ("hook:1", "hook", SessionKind::Hook),
     ] {
