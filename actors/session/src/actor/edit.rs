@@ -45,11 +45,6 @@ enum Made {
 // === impl Edits ===
 
 impl Edits {
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.working.is_none()
-    }
-
     fn refuse_all(&mut self) {
         for (_, reply) in self.waiting.drain(..) {
             answer(reply, Err(EditError::Stopping));
@@ -64,7 +59,7 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         let refused = if live.exit != Exit::No || live.machine.is_leaving() {
             Some(EditError::Stopping)
-        } else if live.edits.waiting.len() >= EDITS_MAX {
+        } else if live.edits.as_ref().is_some_and(|edits| edits.waiting.len() >= EDITS_MAX) {
             Some(EditError::Full)
         } else if patience == Patience::Refuse && live.machine.runs_turn() {
             Some(EditError::Busy)
@@ -76,30 +71,27 @@ impl Session {
             return;
         }
         live.machine.hold();
-        live.edits.waiting.push_back((edit, reply));
+        live.edits.get_or_insert_default().waiting.push_back((edit, reply));
         self.next_edit(ctx);
     }
 
     /// Takes the next edit up, when no turn runs and everything is durable; lets turns begin when there is none.
     pub(super) fn next_edit(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &mut self.state else { return };
-        if live.edits.working.is_some() {
-            return;
-        }
+        let Some(edits) = live.edits.as_mut().filter(|edits| edits.working.is_none()) else { return };
         if live.exit != Exit::No || live.machine.is_leaving() {
-            live.edits.refuse_all();
+            edits.refuse_all();
         }
-        if live.edits.waiting.is_empty() {
-            if live.machine.is_held() {
-                self.step(Input::Released, ctx);
-            }
+        if edits.waiting.is_empty() {
+            live.edits = None;
+            self.step(Input::Released, ctx);
             return;
         }
         if !live.machine.is_settled() {
             return;
         }
-        let Some((edit, reply)) = live.edits.waiting.pop_front() else { return };
-        live.edits.working = Some(reply);
+        let Some((edit, reply)) = edits.waiting.pop_front() else { return };
+        edits.working = Some(reply);
         self.draw_up(edit, ctx);
     }
 
@@ -188,14 +180,14 @@ impl Session {
             self.end_edit(Ok(edited), ctx);
             return;
         }
-        live.edits.outcome = Some(edited);
+        live.edits.get_or_insert_default().outcome = Some(edited);
         self.step(Input::Edit(Box::new(drawn)), ctx);
     }
 
     /// The edit that is worked on is durable.
     pub(super) fn edit_done(&mut self, ctx: &mut Ctx<Self>) {
         if let Life::Live(live) = &mut self.state
-            && let Some(outcome) = live.edits.outcome.take()
+            && let Some(outcome) = live.edits.as_mut().and_then(|edits| edits.outcome.take())
         {
             self.end_edit(Ok(outcome), ctx);
         }
@@ -203,7 +195,7 @@ impl Session {
 
     fn end_edit(&mut self, outcome: Result<Edited, EditError>, ctx: &mut Ctx<Self>) {
         if let Life::Live(live) = &mut self.state
-            && let Some(reply) = live.edits.working.take()
+            && let Some(reply) = live.edits.as_mut().and_then(|edits| edits.working.take())
         {
             answer(reply, outcome);
         }

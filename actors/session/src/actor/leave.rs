@@ -59,7 +59,7 @@ impl Session {
             Exit::Wanted => {
                 // What the file lacks is in the journal.
                 let written = live.view.is_clean() || live.view.is_failing();
-                if written && live.submitted.is_empty() && live.edits.is_empty() && self.lease.try_release() {
+                if written && live.submitted.is_empty() && live.edits.is_none() && self.lease.try_release() {
                     self.go(ExitReason::Shutdown, ctx);
                 }
             }

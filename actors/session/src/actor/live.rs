@@ -41,7 +41,8 @@ pub(super) struct Live {
     /// Reads of the file under way.
     pub readers: u32,
     pub exit: Exit,
-    pub edits: Edits,
+    /// While there are any.
+    pub edits: Option<Box<Edits>>,
     pub shared: Arc<Shared>,
 }
 

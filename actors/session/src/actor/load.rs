@@ -15,7 +15,6 @@ use protocol::turn::{Finished, TurnProgress};
 use supervision::planted::{Bug, planted};
 use supervision::ports::{Disk, offload};
 
-use super::edit::Edits;
 use super::live::{Exit, Live};
 use super::{Life, Loading, Session};
 use crate::context::{Context, Told, answered, written};
@@ -168,7 +167,7 @@ impl Session {
             used_at: now.mono,
             readers: 0,
             exit: Exit::No,
-            edits: Edits::default(),
+            edits: None,
             shared: Arc::clone(&self.shared),
         }));
         let mut event = self.event(EventName::Activated, None);
