@@ -469,16 +469,13 @@ mod tests {
             for line in help.lines().filter(|line| line.starts_with("  ") && line.contains(" greenroom ")) {
                 let after = line.rsplit_once(" greenroom ").unwrap().1;
                 let example = after.split("  ").next().unwrap().split(" <").next().unwrap();
-                let words = example.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+                // What stands in quotes is one word.
+                let parts = example.split(['"', '\'']).enumerate();
+                let words = parts.flat_map(|(at, part)| match at % 2 {
+                    0 => part.split_whitespace().collect(),
+                    _ => vec![part],
+                });
                 let words: Vec<&str> = std::iter::once("greenroom").chain(words).collect();
-                // A text of several words in quotes counts as one.
-                let words: Vec<&str> = if example.contains('"') {
-                    let mut words: Vec<&str> = words.into_iter().take_while(|word| *word != "-m").collect();
-                    words.extend(["-m", "text"]);
-                    words
-                } else {
-                    words
-                };
                 assert!(Cli::try_parse_from(&words).is_ok(), "{line}: {words:?}");
                 examples += 1;
             }
