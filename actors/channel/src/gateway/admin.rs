@@ -193,13 +193,22 @@ struct BackupBody {
 }
 
 /// A request's body, or what is wrong with it.
-pub(super) fn body_of(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Box<Response<Body>>> {
+fn body_of(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Box<Response<Body>>> {
     body.map_err(|why| {
         Box::new(match why.status().as_u16() {
             413 => error(413, "request_too_large", &format!("a body here has at most {BODY_BYTES_MAX} bytes")),
             _ => error(400, "bad_body", "the body was not sent to its end"),
         })
     })
+}
+
+/// The key in the path and the body, or what to answer in their place.
+pub(super) fn key_and_body(
+    path: Result<Path<String>, PathRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<(SessionKey, Bytes), Box<Response<Body>>> {
+    let key = key_of(path).map_err(|bad| Box::new(bad.response()))?;
+    Ok((key, body_of(body)?))
 }
 
 pub(super) async fn backup(State(gateway): State<Arc<Gateway>>, body: Result<Bytes, BytesRejection>) -> Response<Body> {

@@ -32,7 +32,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::admin::{BadKey, blocking, body_of, error, failed, json_of, key_of};
+use super::admin::{BadKey, blocking, error, failed, json_of, key_and_body, key_of};
 use super::letters::Fault;
 use super::serve::Gateway;
 
@@ -226,12 +226,8 @@ async fn answer(
     path: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response<Body> {
-    let key = match key_of(path) {
-        Ok(key) => key,
-        Err(bad) => return bad.response(),
-    };
-    let body = match body_of(body) {
-        Ok(body) => body,
+    let (key, body) = match key_and_body(path, body) {
+        Ok(both) => both,
         Err(refused) => return *refused,
     };
     let (asked, patience) = match verb.parse(&body) {

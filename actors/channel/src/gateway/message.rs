@@ -22,7 +22,7 @@ use protocol::turn::{Finished, Route, TurnEvent, TurnProgress};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{body_of, error, key_of, ndjson};
+use super::admin::{error, key_and_body, ndjson};
 use super::serve::Gateway;
 use crate::doors::{Door, Submission, source, text_body};
 use crate::http;
@@ -49,12 +49,8 @@ pub(super) async fn say(
     path: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response<Body> {
-    let key = match key_of(path) {
-        Ok(key) => key,
-        Err(bad) => return bad.response(),
-    };
-    let body = match body_of(body) {
-        Ok(body) => body,
+    let (key, body) = match key_and_body(path, body) {
+        Ok(both) => both,
         Err(refused) => return *refused,
     };
     let Say { content, message_id } = match serde_json::from_slice(&body) {

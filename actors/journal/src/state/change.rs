@@ -88,12 +88,14 @@ pub(super) fn shrink<T>(list: &mut Vec<T>) {
     }
 }
 
+/// A line of a transcript, as far as its message is looked at.
+#[derive(serde::Deserialize)]
+struct Entry<M> {
+    message: M,
+}
+
 /// How many turns a commit's lines end with a failure.
 pub(super) fn failures(commit: &Commit) -> u64 {
-    #[derive(serde::Deserialize)]
-    struct Entry {
-        message: Message,
-    }
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Message {
@@ -105,17 +107,14 @@ pub(super) fn failures(commit: &Commit) -> u64 {
     let fails = |text: &str| {
         // Most answers hold no such words; those that do may only quote them.
         text.contains("\"turnEnd\":\"failed\"")
-            && serde_json::from_str::<Entry>(text).is_ok_and(|entry| entry.message.turn_end == TurnClose::Failed)
+            && serde_json::from_str::<Entry<Message>>(text)
+                .is_ok_and(|entry| entry.message.turn_end == TurnClose::Failed)
     };
     commit.lines.iter().filter(|line| fails(&line.text)).count() as u64
 }
 
 /// The tool call whose result a line is.
 fn result_of(line: &str) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Entry {
-        message: Message,
-    }
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Message {
@@ -124,7 +123,7 @@ fn result_of(line: &str) -> Option<String> {
     if !line.contains("\"toolCallId\"") {
         return None;
     }
-    serde_json::from_str::<Entry>(line).ok().map(|entry| entry.message.tool_call_id)
+    serde_json::from_str::<Entry<Message>>(line).ok().map(|entry| entry.message.tool_call_id)
 }
 
 #[cfg(test)]
