@@ -5,14 +5,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use domain::ids::{Epoch, SessionKey, TurnId};
+use domain::ids::{Epoch, SessionId, SessionKey, TurnId};
 use protocol::journal::{
     Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, JournalError, Loaded, LogPosition, OpenWork, Quarantine,
-    RecentId, Told, Unfinished, ViewWritten,
+    RecentId, Told, Unfinished,
 };
 use tokio::sync::oneshot::Sender;
 
 use crate::carry::CarryRead;
+use crate::catch_up::CaughtUp;
 use crate::log::{NoSegment, Prepared};
 use crate::outgoing::Outgoing;
 
@@ -28,6 +29,8 @@ pub enum Call {
     Accepted(LogPosition, Sender<Result<Arc<Accepted>, JournalError>>),
     /// See [`protocol::journal::Journal::release`].
     Release(SessionKey, Epoch),
+    /// See [`protocol::journal::Journal::moved`].
+    Moved(SessionKey, SessionId),
     /// See [`protocol::journal::Journal::quarantine`].
     Quarantine(Quarantine, Sender<()>),
     /// See [`protocol::journal::Journal::unquarantine`].
@@ -55,7 +58,7 @@ pub enum Call {
     /// The transcript files were synced, or not.
     ViewsSynced(io::Result<()>),
     /// Files of sessions that nobody woke have everything.
-    CaughtUp(Vec<ViewWritten>),
+    CaughtUp(CaughtUp),
     /// Records to be copied forward were read.
     CarryRead(Vec<CarryRead>),
     /// Nothing; lets the engine look at the clock.

@@ -203,7 +203,12 @@ impl Engine {
             + self.state.outbox.bytes()
             + ENDED_ID_BYTES * self.state.keys.values().map(|key| key.ended.len() as u64).sum::<u64>()
             + self.state.letters.bytes()
-            + 256 * (totals.open + (self.state.keys.len() + self.state.outbox.len() + self.state.letters.len()) as u64);
+            + 256
+                * (totals.open
+                    + (self.state.keys.len()
+                        + self.state.moving.len()
+                        + self.state.outbox.len()
+                        + self.state.letters.len()) as u64);
         let keep = KEEP_SEGMENTS + (2 * needed / self.log.segment_bytes) as usize;
         let Some(excess) = self.log.live_segments().checked_sub(keep).filter(|excess| *excess > 0) else { return };
         let first = self.log.older.get(excess).unwrap_or(&self.log.active);
@@ -255,7 +260,7 @@ impl Engine {
             return self.read_wanted(wanted);
         }
         if carry.is_done() && !self.checkpoint.blocked {
-            if self.finish(carry.oldest) {
+            if self.carry_moving(carry.cutoff) && self.finish(carry.oldest) {
                 return;
             }
             self.checkpoint.blocked = true;
@@ -298,6 +303,16 @@ impl Engine {
             wanted.push((lines.at, Wanted::Lines(key.clone(), lines.commit)));
         }
         inline.into_iter().all(|message| self.copy(Record::Carried { key: key.clone(), message }))
+    }
+
+    /// Copies what files have to be moved; `false` when there is no room.
+    fn carry_moving(&mut self, cutoff: LogPosition) -> bool {
+        while let Some(moving) = self.state.moving.below(cutoff) {
+            if !self.copy(Record::Moving(Box::new(moving))) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Lists rows and letters that have to be read.

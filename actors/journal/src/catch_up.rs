@@ -1,6 +1,6 @@
 //! After a start: brings the files up to the log of sessions that nobody wakes. Their files may have everything for
 //! long, but nobody says so, and their lines would stay in the log until somebody talks to them: many kills in a row
-//! would fill it.
+//! would fill it. Files of ended transcripts are moved where they belong.
 //!
 //! ```text
 //!  start ─▶ some keys with lines ─▶ pool: read the lines, complete the file ─▶ note it ─▶ the next some ... ─▶ checkpoint
@@ -11,7 +11,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use domain::ids::{SessionId, SessionKey};
-use protocol::journal::{JournalError, Loaded, ViewMark, ViewWritten};
+use protocol::journal::{JournalError, Loaded, Moving, ViewMark, ViewWritten};
 use tokio::sync::oneshot::Sender;
 
 use crate::call::Call;
@@ -35,6 +35,13 @@ pub struct CatchUp {
     loads: Vec<(SessionKey, Sender<Result<Loaded, JournalError>>)>,
 }
 
+/// What a job did.
+#[derive(Default)]
+pub struct CaughtUp {
+    written: Vec<ViewWritten>,
+    moved: Vec<(SessionKey, SessionId)>,
+}
+
 /// The lines of one key, and where they belong.
 struct Behind {
     key: SessionKey,
@@ -44,15 +51,15 @@ struct Behind {
     lines: Vec<(Source, u64)>,
 }
 
-/// What a job did; told also when it panics.
+/// It, told also when it panics.
 struct Done {
     post: Post,
-    written: Vec<ViewWritten>,
+    caught_up: CaughtUp,
 }
 
 impl Drop for Done {
     fn drop(&mut self) {
-        self.post.post(Call::CaughtUp(std::mem::take(&mut self.written)));
+        self.post.post(Call::CaughtUp(std::mem::take(&mut self.caught_up)));
     }
 }
 
@@ -62,7 +69,8 @@ impl CatchUp {
         let behind = state.keys.iter().filter(|(_, key)| is_behind(key));
         let mut left: Vec<_> = behind.map(|(name, key)| (key.lines.first().map(|lines| lines.at), name)).collect();
         left.sort_unstable();
-        let left = left.into_iter().map(|(_, name)| name.clone()).collect();
+        // What has to be moved goes first: its key may have lines of a new transcript.
+        let left = state.moving.keys().chain(left.into_iter().map(|(_, name)| name)).cloned().collect();
         Self { left, ..Self::default() }
     }
 
@@ -101,20 +109,32 @@ impl Engine {
         if self.failed() || self.closed || !self.catch_up.has_work() {
             return;
         }
-        let (mut some, mut bytes) = (Vec::new(), 0);
-        while some.len() < KEYS_PER_JOB && bytes < BYTES_PER_JOB {
+        let (mut some, mut moving, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while some.len() + moving.len() < KEYS_PER_JOB && bytes < BYTES_PER_JOB {
             let Some(key) = self.catch_up.left.pop_front() else { break };
+            if let Some(file) = self.state.moving.of(&key) {
+                let loaded = self.state.keys.get(&key).is_some_and(|key| key.loaded);
+                moving.extend((!loaded).then(|| file.clone()));
+                continue;
+            }
             let Some(behind) = self.behind(key) else { continue };
             bytes += self.state.keys.get(&behind.key).map_or(0, |state| line_bytes(state));
             some.push(behind);
         }
-        if some.is_empty() {
+        if some.is_empty() && moving.is_empty() {
             return;
         }
-        self.catch_up.in_hand = some.iter().map(|behind| behind.key.clone()).collect();
+        let keys = some.iter().map(|behind| &behind.key).chain(moving.iter().map(|moving| &moving.key));
+        self.catch_up.in_hand = keys.cloned().collect();
         let (recent, post) = (self.around.recent.clone(), self.post.clone());
         self.around.ports.offload.run(Box::new(move || {
-            let mut done = Done { post, written: Vec::new() };
+            let mut done = Done { post, caught_up: CaughtUp::default() };
+            for Moving { key, session, place } in moving {
+                match recent.move_away(&Moving { key: key.clone(), session, place }) {
+                    Ok(()) => done.caught_up.moved.push((key, session)),
+                    Err(error) => tracing::warn!(%error, "the file of an ended session cannot be moved away"),
+                }
+            }
             for Behind { key, session, commit, view, lines } in some {
                 let read: Result<Vec<_>, _> = lines.iter().map(|(source, commit)| source.lines(*commit)).collect();
                 let completed = match read {
@@ -122,7 +142,7 @@ impl Engine {
                     Err(error) => Err(error.to_string()),
                 };
                 match completed {
-                    Ok(Some(mark)) => done.written.push(ViewWritten { key, session, commit, mark }),
+                    Ok(Some(mark)) => done.caught_up.written.push(ViewWritten { key, session, commit, mark }),
                     // Somebody else wrote into it: its session sorts it out.
                     Ok(None) => {}
                     Err(error) => {
@@ -141,8 +161,11 @@ impl Engine {
     }
 
     /// A job ended: these files have everything.
-    pub(crate) fn caught_up(&mut self, written: Vec<ViewWritten>) {
+    pub(crate) fn caught_up(&mut self, CaughtUp { written, moved }: CaughtUp) {
         self.catch_up.in_hand.clear();
+        for (key, session) in moved {
+            self.moved(key, session);
+        }
         for written in written {
             let key = written.key.clone();
             if self.state.note_written(written) {

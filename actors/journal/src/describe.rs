@@ -3,8 +3,8 @@
 
 use domain::body::TurnBody;
 use domain::chat::plain_text;
-use domain::ids::{LetterId, SessionKey, TurnId};
-use protocol::journal::{Accepted, Commit, Line, Out, TurnEnd};
+use domain::ids::{LetterId, SessionId, SessionKey, TurnId};
+use protocol::journal::{Accepted, Closes, Commit, Line, Move, Out, TurnEnd};
 use serde_json::{Map, Value, json};
 
 use crate::record::{Content, Record};
@@ -57,6 +57,8 @@ pub fn describe(record: &Record, content: bool) -> Described {
             let about = json!({"commit": commit, "session_id": session, "lines": about_lines(lines, content)});
             described("lines", key, [], about)
         }
+        Record::Moving(moving) => described("moving", &moving.key, [], about_move(moving.session, moving.place)),
+        Record::Moved { key, session } => described("moved", key, [], json!({"session_id": session})),
         Record::Forgotten { key } => described("forgotten", key, [], json!({})),
         Record::Checkpoint { oldest, floors: _ } => nobody("checkpoint", None, json!({"oldest_segment": oldest})),
         Record::Left(by) => nobody("left", None, json!({"by": by})),
@@ -121,6 +123,10 @@ fn about_message(message: &Accepted, content: bool) -> Value {
     about
 }
 
+fn about_move(session: SessionId, place: Move) -> Value {
+    json!({"session_id": session, "to": place.to, "at_ms": place.at_ms})
+}
+
 fn about_commit(commit: &Commit, at_ms: u64, content: bool) -> Value {
     let end = |(turn, end): &(TurnId, TurnEnd)| match end {
         TurnEnd::Done => json!({"turn": turn, "end": "done"}),
@@ -140,7 +146,10 @@ fn about_commit(commit: &Commit, at_ms: u64, content: bool) -> Value {
     add("out", commit.out.iter().map(|out| about_out(out, content)).collect(), !commit.out.is_empty());
     add("attempt", json!(commit.started.map(|started| started.attempt)), commit.started.is_some());
     add("interrupted", true.into(), commit.interrupted);
-    add("closes_session", true.into(), commit.closes_session);
+    add("closes_session", true.into(), commit.closes.is_some());
+    if let Some(Closes::Moves(place)) = commit.closes {
+        add("moves_to", json!(place.to), true);
+    }
     about
 }
 

@@ -188,6 +188,7 @@ impl Engine {
                     self.note(Record::Forgotten { key });
                 }
             }
+            Call::Moved(key, session) => self.moved(key, session),
             Call::Quarantine(quarantine, reply) => {
                 let size = 128 + quarantine.key.as_str().len() + quarantine.reason.len();
                 match self.room(size) {
@@ -226,7 +227,7 @@ impl Engine {
             Call::Prepared(prepared) => self.prepared(prepared),
             Call::ViewsSynced(result) => self.views_synced(result),
             Call::CarryRead(read) => self.carry_read(read),
-            Call::CaughtUp(written) => self.caught_up(written),
+            Call::CaughtUp(caught_up) => self.caught_up(caught_up),
             Call::Tick => {}
         }
     }
@@ -291,6 +292,7 @@ impl Engine {
             | Call::DeadLetters(_)
             | Call::Outgoing(_)
             | Call::Release(..)
+            | Call::Moved(..)
             | Call::Drain
             | Call::RecentIds(_)
             | Call::Prepared(_)

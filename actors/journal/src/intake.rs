@@ -157,7 +157,8 @@ impl Engine {
 
     fn judge(&self, commit: &Commit) -> Option<CommitOutcome> {
         let Some(key) = self.state.keys.get(&commit.key) else { return Some(CommitOutcome::Fenced) };
-        if key.epoch != commit.epoch || !key.loaded {
+        // A transcript that has ended takes no more, also from the incarnation that ended it.
+        if key.epoch != commit.epoch || !key.loaded || key.session != Some(commit.session) {
             return Some(CommitOutcome::Fenced);
         }
         // Commits that wait for space have not moved the number yet; they are judged again when it is there.
@@ -166,6 +167,19 @@ impl Engine {
             return Some(CommitOutcome::Unknown { why });
         }
         None
+    }
+
+    /// The file of an ended transcript is where it belongs. No commit after this one is durable without it.
+    pub(crate) fn moved(&mut self, key: SessionKey, session: SessionId) {
+        if self.state.moving.of(&key).is_none_or(|moving| moving.session != session) {
+            return;
+        }
+        match self.room(64 + key.as_str().len()) {
+            Room::Ready => self.note(Record::Moved { key, session }),
+            Room::Stalled => self.stall(Call::Moved(key, session)),
+            // The next process moves it again.
+            Room::TooLarge | Room::Failed => {}
+        }
     }
 
     pub(crate) fn close(&mut self, reply: Sender<()>) {

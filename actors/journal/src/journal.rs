@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionId, SessionKey, TurnId};
 use protocol::journal::{
     Accepted, AskRows, Commit, CommitOutcome, DeadLetter, Enqueue, Journal, JournalError, JournalStatus, LetterDetail,
     Loaded, LogPosition, OpenWork, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Told, Unfinished,
@@ -137,6 +137,10 @@ impl Journal for LogJournal {
 
     fn view_written(&self, written: ViewWritten) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(written);
+    }
+
+    fn moved(&self, key: SessionKey, session: SessionId) {
+        self.tell(Call::Moved(key, session));
     }
 
     fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()> {

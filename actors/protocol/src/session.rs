@@ -8,6 +8,8 @@
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
 //! | [`Mail::Edit`] | doors | [`Edited`], once durable | behind the running turn, before those that wait |
+//! | [`Mail::Close`] | doors | [`Closed`], once the end is durable and the file is away | never behind a turn |
+//! | [`Mail::Restore`] | doors | [`Restored`], once the file is back | after the load |
 //! | [`Mail::Passivate`] | registry | –; the session goes if it is idle | |
 //! | [`Mail::Drain`] | registry, at an orderly stop | –; the running turn ends, no other begins, the session goes | |
 //! | [`Mail::Interrupt`] | registry, at an orderly stop | –; the running turn is checkpointed, the session goes | |
@@ -25,7 +27,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::edit::{Edit, EditError, Edited, Patience};
-use crate::journal::InboxItem;
+use crate::journal::{InboxItem, Shelf};
 use crate::turn::TurnResult;
 
 /// Everything that reaches a session from outside.
@@ -67,6 +69,19 @@ pub enum Mail {
         /// The answer.
         reply: oneshot::Sender<Result<Edited, EditError>>,
     },
+    /// End the transcript, and put its file away: a deleted session cancels its turns, one to be archived has none. What
+    /// comes later begins a new one.
+    Close {
+        /// Where to.
+        to: Shelf,
+        /// The answer.
+        reply: oneshot::Sender<Result<Closed, NotClosed>>,
+    },
+    /// Take the newest transcript back from the archive.
+    Restore {
+        /// The answer.
+        reply: oneshot::Sender<Result<Restored, NotRestored>>,
+    },
     /// Leave memory if idle.
     Passivate,
     /// Finish the running turn, begin no other, and leave memory.
@@ -91,6 +106,52 @@ pub struct Stopped {
     /// never journalled: a process that ends before forgets it, and whoever asked is told so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub later: bool,
+}
+
+/// Answer to [`Mail::Close`].
+#[derive(Debug, Clone, Serialize)]
+pub struct Closed {
+    /// The transcript that ended.
+    pub session: SessionId,
+    /// Turns that were cancelled.
+    pub cancelled: u32,
+    /// Its file's new name, below the directory of the sessions; `None` when there was no file.
+    pub file: Option<String>,
+}
+
+/// Why a session was not closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotClosed {
+    /// It has no transcript and no message.
+    #[error("there is no such session")]
+    Nothing,
+    /// Turns wait or run.
+    #[error("the session has turns that wait or run; stop them, or wait for their end")]
+    Busy,
+    /// It is being changed or closed, or the process is stopping.
+    #[error("the session is being changed, or on its way out; try again")]
+    Leaving,
+}
+
+/// Answer to [`Mail::Restore`].
+#[derive(Debug, Clone, Serialize)]
+pub struct Restored {
+    /// The file that was taken back, below the directory of the sessions.
+    pub file: String,
+}
+
+/// Why a session was not restored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRestored {
+    /// It is not in the archive.
+    #[error("there is no archived session of this key")]
+    Nothing,
+    /// A newer one has its place.
+    #[error("the key has a newer session; archive or delete that first")]
+    InUse,
+    /// Its file could not be moved.
+    #[error("the archived file cannot be moved: {0}")]
+    Failed(String),
 }
 
 /// Answer to [`Mail::Status`].

@@ -219,6 +219,14 @@ pub enum EventName {
     JournalRepaired,
     /// A transcript file was damaged or changed by somebody else, and repaired.
     ViewRepaired,
+    /// A session was deleted: its turns ended as cancelled, its file is a tombstone.
+    SessionDeleted,
+    /// A session was put into the archive.
+    SessionArchived,
+    /// A session was taken back from the archive.
+    SessionRestored,
+    /// Old sessions and files were pruned, or would be; `reason` has the counts.
+    SessionsPruned,
     /// A process took the data directory; `reason` says how the one before it ended.
     ProcessStarted,
     /// A process ended in order; without it, the process was killed or crashed.
@@ -271,6 +279,10 @@ impl EventName {
             Self::JournalWritable => "journal_writable",
             Self::JournalRepaired => "journal_repaired",
             Self::ViewRepaired => "view_repaired",
+            Self::SessionDeleted => "session_deleted",
+            Self::SessionArchived => "session_archived",
+            Self::SessionRestored => "session_restored",
+            Self::SessionsPruned => "sessions_pruned",
             Self::ProcessStarted => "process_started",
             Self::ProcessStopped => "process_stopped",
             Self::GatewayStarted => "gateway_started",

@@ -6,6 +6,7 @@
 //! | [`TranscriptReader::all_known`] | doors, commands | becomes true once every session of the disk is in the list |
 //! | [`TranscriptReader::read`] | doors, commands | one transcript; blocks |
 //! | [`TranscriptReader::tree`], [`TranscriptReader::check`] | doors, commands | how it hangs together, what is wrong with it; block |
+//! | [`TranscriptReader::archived`], [`TranscriptReader::read_archived`] | doors, commands | the same of the archive; both block |
 //! | [`TranscriptReader::turn`] | doors | one turn of a session that cannot be asked; blocks |
 
 use std::io;
@@ -29,6 +30,10 @@ pub trait TranscriptReader: Send + Sync + 'static {
     fn tree(&self, key: &SessionKey) -> io::Result<Option<Tree>>;
     /// What is wrong with a transcript; `None` when there is none. Blocks.
     fn check(&self, key: &SessionKey) -> io::Result<Option<Check>>;
+    /// The archived transcripts behind the file name `after`, in the order of these names. Blocks.
+    fn archived(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage>;
+    /// The newest archived transcript of `key`. Blocks.
+    fn read_archived(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>>;
     /// What the transcript says about a turn; `None` when it does not know it. Blocks.
     fn turn(&self, key: &SessionKey, turn: TurnId) -> io::Result<Option<TurnRecord>>;
 }
@@ -40,6 +45,28 @@ pub struct Page {
     pub items: Vec<Summary>,
     /// The last of them, when there are more.
     pub next: Option<SessionKey>,
+}
+
+/// A part of the list of archived transcripts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ArchivedPage {
+    /// In the order of their file names.
+    pub items: Vec<Archived>,
+    /// The file name of the last of them, when there are more.
+    pub next: Option<String>,
+}
+
+/// One archived transcript.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Archived {
+    /// What the list of sessions would show of it.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// Its file, below the archive.
+    pub file: String,
+    /// When it was archived, ms since 1970; unknown for that of a stateless request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archived_ms: Option<u64>,
 }
 
 /// One session, as a list shows it.

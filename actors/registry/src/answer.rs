@@ -38,6 +38,8 @@ impl Registry {
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
             | Mail::Edit { .. }
+            | Mail::Close { .. }
+            | Mail::Restore { .. }
             | Mail::Passivate
             | Mail::Drain
             | Mail::Interrupt) => return Err(mail),

@@ -8,6 +8,7 @@
 //!
 //! A future that the session spawned reports to the life that began it; a later life ignores it.
 
+mod close;
 mod edit;
 mod leave;
 mod live;
@@ -86,6 +87,8 @@ struct Loading {
     since: Duration,
     /// The end of a turn of which it is not known whether it is durable.
     ending: Option<(Shown, Verdict)>,
+    /// Whoever wants the archived transcript back before the load.
+    restore: Option<close::RestoreReply>,
 }
 
 impl Loading {
@@ -155,8 +158,14 @@ impl Session {
                     answer(reply, Stopped { cancelled: None, dropped: 0, waiting, later: true });
                     loading.keep(Mail::Stop { all, reply: oneshot::channel().0 });
                 }
-                Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Edit { .. } | Mail::Drain | Mail::Interrupt => {
-                    loading.keep(mail)
+                Mail::CancelTurn { .. }
+                | Mail::ReadTurn { .. }
+                | Mail::Edit { .. }
+                | Mail::Close { .. }
+                | Mail::Restore { .. }
+                | Mail::Drain
+                | Mail::Interrupt => {
+                    loading.keep(mail);
                 }
             },
             Life::Live(_) => self.live_mail(mail, ctx),
@@ -183,6 +192,8 @@ impl Session {
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
             Mail::Edit { edit, patience, reply } => self.edit(edit, patience, reply, ctx),
+            Mail::Close { to, reply } => self.close(to, reply, ctx),
+            Mail::Restore { reply } => self.restore(reply, ctx),
             Mail::Passivate => self.passivate(ctx),
             Mail::Drain => self.step(Input::Drain, ctx),
             Mail::Interrupt => self.step(Input::Interrupt, ctx),

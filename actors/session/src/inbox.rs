@@ -121,6 +121,16 @@ impl Inbox {
         self.waiting.len() - before
     }
 
+    /// Takes out all that wait: they have ended.
+    pub fn take_all(&mut self) -> Vec<InboxItem> {
+        let all: Vec<_> = std::mem::take(&mut self.waiting).into();
+        if let Some(last) = all.last() {
+            self.ended = self.ended.max(last.seq);
+            self.cancelled = Vec::new();
+        }
+        all
+    }
+
     /// How many of those that wait were cancelled.
     pub fn cancelled(&self) -> usize {
         self.waiting.iter().filter(|item| self.cancelled.contains(&item.seq)).count()

@@ -120,7 +120,8 @@ impl Row {
         }
     }
 
-    fn summary(&self, key: &SessionKey) -> Summary {
+    /// As a list shows it.
+    pub fn summary(&self, key: &SessionKey) -> Summary {
         let entries = self.entries.load(Ordering::Relaxed);
         Summary {
             key: key.clone(),

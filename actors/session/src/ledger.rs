@@ -29,6 +29,8 @@ pub struct Ledger {
     last_ms: u64,
     has_header: bool,
     times: Times,
+    /// For the header: the transcript that this one follows.
+    follows: Option<Arc<str>>,
 }
 
 /// Whose lines they are, and when.
@@ -49,8 +51,16 @@ pub struct Setting<'a> {
 impl Ledger {
     /// Behind what was read.
     pub fn new(session: SessionId, epoch: Epoch, next_commit: u64, read: &Reading) -> Self {
-        let mut ledger =
-            Self { session, epoch, next_commit, parent: None, last_ms: 0, has_header: false, times: Times::default() };
+        let mut ledger = Self {
+            session,
+            epoch,
+            next_commit,
+            parent: None,
+            last_ms: 0,
+            has_header: false,
+            times: Times::default(),
+            follows: None,
+        };
         ledger.follow(read);
         ledger
     }
@@ -66,6 +76,11 @@ impl Ledger {
     /// Since when the conversation is what it is.
     pub fn times(&self) -> Times {
         self.times
+    }
+
+    /// Names the transcript that this one follows, in case it begins with the next line.
+    pub fn set_follows(&mut self, file: Option<Arc<str>>) {
+        self.follows = file;
     }
 
     /// Time of the last line.
@@ -86,7 +101,7 @@ impl Ledger {
                 key: setting.key,
                 timestamp_ms: self.last_ms,
                 cwd: setting.cwd,
-                parent_session: None,
+                parent_session: self.follows.as_deref(),
             };
             lines.push(Line { id: "".into(), text: header_line(&header).into() });
         }
@@ -132,7 +147,7 @@ impl Ledger {
             out: batch.out,
             started: batch.started,
             interrupted: batch.interrupted,
-            closes_session: batch.closes_session,
+            closes: batch.closes,
         };
         (commit, entries)
     }

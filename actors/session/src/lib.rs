@@ -1,6 +1,6 @@
 //! The session actor: one per conversation.
 //!
-//! [`turn`] decides, [`inbox`] keeps the waiting turns, [`repair`] compares the transcript file with the journal: all
+//! [`turn`] decides, [`shelf`] names and lists the files that are put away, [`inbox`] keeps the waiting turns, [`repair`] compares the transcript file with the journal: all
 //! three are pure. `actor` is the shell around them; [`Transcripts`] reads the files of sessions that sleep, and lists
 //! all of them from memory ([`Index`]).
 //!
@@ -24,6 +24,7 @@ mod places;
 mod reading;
 pub mod repair;
 mod shared;
+pub mod shelf;
 mod sweep;
 mod system;
 mod transcripts;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use domain::ids::{SessionKey, TurnId};
 use domain::stem::{key_of, stem};
 use domain::transcript::{read_lines, recent_ids};
-use protocol::journal::{Line, RECENT_IDS_MAX, RecentId, RecentIds, ViewMark};
+use protocol::journal::{Line, Moving, RECENT_IDS_MAX, RecentId, RecentIds, ViewMark};
 use protocol::session::TurnRecord;
-use protocol::transcripts::{Check, Page, TranscriptReader, Tree};
+use protocol::transcripts::{ArchivedPage, Check, Page, TranscriptReader, Tree};
 use supervision::ports::{Disk, Offload, Open, Ports, offload};
 use tokio::sync::watch;
 
@@ -33,9 +33,10 @@ const FILES_PER_JOB: usize = 128;
 
 /// The transcripts of a workspace.
 pub struct Transcripts {
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
     index: Index,
+    pub(crate) shelf: crate::shelf::Known,
 }
 
 // === impl Transcripts ===
@@ -43,7 +44,7 @@ pub struct Transcripts {
 impl Transcripts {
     /// Those in `dir`. None is listed before [`discover`](Self::discover), or before its session is used.
     pub fn new(ports: Ports, dir: PathBuf) -> Self {
-        Self { disk: ports.disk, dir, index: Index::default() }
+        Self { disk: ports.disk, dir, index: Index::default(), shelf: Default::default() }
     }
 
     /// The list of them.
@@ -91,6 +92,18 @@ impl Transcripts {
         }
     }
 
+    /// The lines of a file that have something in them.
+    pub(crate) fn lines_of(&self, path: &Path) -> io::Result<Option<Vec<String>>> {
+        match self.disk.read(path) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                Ok(Some(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Where the transcript of `key` lies.
     pub fn file_of(&self, key: &SessionKey) -> PathBuf {
         self.dir.join(format!("{}.jsonl", stem(key)))
@@ -111,6 +124,11 @@ impl Transcripts {
 
     fn row_of(&self, path: &Path) -> Option<(SessionKey, Row)> {
         let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
+        self.row_of_stem(path, name)
+    }
+
+    /// The row of a transcript whose file is or was named after `name`.
+    pub(crate) fn row_of_stem(&self, path: &Path, name: &str) -> Option<(SessionKey, Row)> {
         let file = self.disk.open(path, Open::Read).ok()?;
         let bytes = file.opened().length;
         let head_bytes = if bytes <= COUNT_BYTES_MAX { usize::try_from(bytes).ok()? } else { HEAD_BYTES };
@@ -147,14 +165,15 @@ impl TranscriptReader for Transcripts {
     }
 
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
-        match self.disk.read(&self.file_of(key)) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                Ok(Some(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.lines_of(&self.file_of(key))
+    }
+
+    fn read_archived(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
+        self.archived_file(key)?.map(|path| self.lines_of(&path)).transpose().map(Option::flatten)
+    }
+
+    fn archived(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage> {
+        self.archived_page(after, limit)
     }
 
     fn tree(&self, key: &SessionKey) -> io::Result<Option<Tree>> {
@@ -172,6 +191,10 @@ impl TranscriptReader for Transcripts {
 }
 
 impl RecentIds for Transcripts {
+    fn move_away(&self, moving: &Moving) -> io::Result<()> {
+        self.put_away(moving).map(drop)
+    }
+
     fn complete(&self, key: &SessionKey, from: &ViewMark, lines: &[Line]) -> io::Result<Option<ViewMark>> {
         let length = file::complete(&*self.disk, &self.file_of(key), from.length, lines)?;
         let last_entry = lines.last().map(|line| Arc::clone(&line.id)).or_else(|| from.last_entry.clone());

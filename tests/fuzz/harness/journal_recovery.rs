@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use domain::body::body_hash;
 use domain::ids::{DeliveryId, MessageId, SessionKey, Source, TurnId};
 use journal::{LogJournal, Nobody, OpenError, Options, RecoveryReport};
-use protocol::journal::{Commit, Enqueue, Journal, Line, Loaded, Out, Quarantine, TurnEnd};
+use protocol::journal::{Closes, Commit, Enqueue, Journal, Line, Loaded, Move, Out, Quarantine, Shelf, TurnEnd};
 use protocol::metrics::Metrics;
 use protocol::turn::{PushRoute, Route};
 use supervision::log::MemoryLog;
@@ -271,7 +271,10 @@ fn written_log() -> Arc<PowerCutDisk> {
             out: if n % 3 == 0 { vec![out] } else { Vec::new() },
             started: None,
             interrupted: false,
-            closes_session: n % 11 == 0,
+            closes: (n % 11 == 0).then_some(match n % 2 {
+                0 => Closes::Moved,
+                _ => Closes::Moves(Move { to: Shelf::Deleted, at_ms: n }),
+            }),
         }));
         drop(journal.sending(id));
         drop(if n % 2 == 0 { journal.sent(id) } else { journal.undeliverable(id, "410".into()) });

@@ -13,7 +13,7 @@ use domain::ids::{SessionKey, TurnId};
 use protocol::journal::{BusyReason, Enqueued};
 use protocol::session::TurnRecord;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
-use protocol::transcripts::{Check, Page, Summary, TranscriptReader, Tree};
+use protocol::transcripts::{ArchivedPage, Check, Page, Summary, TranscriptReader, Tree};
 use serde_json::{Value, json};
 use supervision::ports::Open;
 use testkit::deadline::with_deadline;
@@ -51,6 +51,12 @@ impl TranscriptReader for Files {
         Ok(None)
     }
     fn check(&self, _: &SessionKey) -> io::Result<Option<Check>> {
+        Ok(None)
+    }
+    fn archived(&self, _: Option<&str>, _: usize) -> std::io::Result<ArchivedPage> {
+        Ok(ArchivedPage::default())
+    }
+    fn read_archived(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
         Ok(None)
     }
     fn turn(&self, _: &SessionKey, _: TurnId) -> io::Result<Option<TurnRecord>> {

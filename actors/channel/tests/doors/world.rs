@@ -9,7 +9,7 @@ use channel::doors::{Doors, DoorsParts, PhaseWord};
 use channel::{Hub, Phase};
 use domain::body::TurnBody;
 use domain::chat::{StopReason, Usage, plain_text};
-use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionKey, Source, TurnId};
+use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionId, SessionKey, Source, TurnId};
 use protocol::journal::{
     Accepted, AcceptedState, AskRows, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
     JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, OutRow, Quarantine, Rows, Told, Unfinished,
@@ -17,10 +17,10 @@ use protocol::journal::{
 };
 use protocol::metrics::Metrics;
 use protocol::registry::{Sessions, Unreachable};
-use protocol::session::{Mail, State, Status, Stopped, TurnRecord};
+use protocol::session::{Mail, NotClosed, NotRestored, State, Status, Stopped, TurnRecord};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery, TopRow};
-use protocol::transcripts::{Check, Page, TranscriptReader, Tree};
+use protocol::transcripts::{ArchivedPage, Check, Page, TranscriptReader, Tree};
 use protocol::turn::{Finished, TurnEvent, TurnEvents, TurnProgress, TurnResult};
 use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
 use supervision::ports::Ports;
@@ -274,6 +274,7 @@ impl Journal for Backend {
         unreachable!("doors read nothing back")
     }
     fn release(&self, _: SessionKey, _: Epoch) {}
+    fn moved(&self, _: SessionKey, _: SessionId) {}
     fn view_written(&self, _: ViewWritten) {}
     fn quarantine(&self, _: Quarantine) -> oneshot::Receiver<()> {
         now(())
@@ -348,6 +349,12 @@ impl TranscriptReader for Backend {
     fn check(&self, _: &SessionKey) -> std::io::Result<Option<Check>> {
         Ok(None)
     }
+    fn archived(&self, _: Option<&str>, _: usize) -> std::io::Result<ArchivedPage> {
+        Ok(ArchivedPage::default())
+    }
+    fn read_archived(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
+        Ok(None)
+    }
     fn turn(&self, _: &SessionKey, turn: TurnId) -> std::io::Result<Option<TurnRecord>> {
         Ok(self.records.lock().unwrap().get(&turn).cloned())
     }
@@ -379,6 +386,8 @@ impl Sessions for Backend {
                     inbox: 3,
                 });
             }
+            Mail::Close { reply, .. } => drop(reply.send(Err(NotClosed::Busy))),
+            Mail::Restore { reply } => drop(reply.send(Err(NotRestored::Nothing))),
             Mail::Queued(_) | Mail::Edit { .. } | Mail::Passivate | Mail::Drain | Mail::Interrupt => {}
         }
         Ok(())

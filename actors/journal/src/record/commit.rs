@@ -1,9 +1,10 @@
 //! Commits, and the lines and starts in them. **Invariant:** pure.
 
 use domain::ids::{Attempt, Epoch, SessionId, ToolCallId, TurnId};
-use protocol::journal::{Commit, Line, Started, TurnEnd};
+use protocol::journal::{Closes, Commit, Line, Started, TurnEnd};
 
 use super::message::message_id;
+use super::moving::{put_move, take_move};
 use super::outbox::{out, put_out};
 use super::{Ending, key};
 use crate::wire::{Malformed, Reader, put_flag, put_int, put_option, put_text, put_uuid};
@@ -15,7 +16,7 @@ pub(super) fn put_commit(to: &mut Vec<u8>, commit: &Commit, at_ms: u64, endings:
     put_int(to, commit.number);
     put_int(to, at_ms);
     put_flag(to, commit.interrupted);
-    put_flag(to, commit.closes_session);
+    put_flag(to, commit.closes.is_some());
     put_option(to, commit.started.as_ref(), put_started);
     put_int(to, commit.tools_started.len() as u64);
     for call in &commit.tools_started {
@@ -42,21 +43,25 @@ pub(super) fn put_commit(to: &mut Vec<u8>, commit: &Commit, at_ms: u64, endings:
         });
     }
     put_lines(to, &commit.lines);
-    if !commit.out.is_empty() {
+    let moves = commit.closes.and_then(|closes| if let Closes::Moves(place) = closes { Some(place) } else { None });
+    if !commit.out.is_empty() || moves.is_some() {
         put_int(to, commit.out.len() as u64);
         commit.out.iter().for_each(|out| put_out(to, out));
     }
+    if let Some(place) = moves {
+        put_move(to, place);
+    }
 }
 
-/// `with_out`: the form that has rows for the outbox.
-pub(super) fn commit(from: &mut Reader<'_>, with_out: bool) -> Result<(Commit, u64, Vec<Option<Ending>>), Malformed> {
+/// `kind`: its type byte, which tells the forms apart.
+pub(super) fn commit(from: &mut Reader<'_>, kind: u8) -> Result<(Commit, u64, Vec<Option<Ending>>), Malformed> {
     let key = key(from)?;
     let session = SessionId(from.uuid()?);
     let epoch = Epoch(from.int()?);
     let number = from.int()?;
     let at_ms = from.int()?;
     let interrupted = from.flag()?;
-    let closes_session = from.flag()?;
+    let closed = from.flag()?;
     let started = from.option(started)?;
     let tools_started = from.list(|from| from.shared().map(ToolCallId))?;
     let ended = from.list(|from| {
@@ -71,9 +76,14 @@ pub(super) fn commit(from: &mut Reader<'_>, with_out: bool) -> Result<(Commit, u
     })?;
     let (ended, endings) = ended.into_iter().unzip();
     let lines = from.list(line)?;
-    let out = if with_out { from.list(out)? } else { Vec::new() };
-    let commit =
-        Commit { key, session, epoch, number, lines, tools_started, ended, out, started, interrupted, closes_session };
+    let out = if kind == 2 { Vec::new() } else { from.list(out)? };
+    let closes = match (closed, kind) {
+        (true, 24) => Some(Closes::Moves(take_move(from)?)),
+        (true, _) => Some(Closes::Moved),
+        (false, 24) => return Err(Malformed::Tag),
+        (false, _) => None,
+    };
+    let commit = Commit { key, session, epoch, number, lines, tools_started, ended, out, started, interrupted, closes };
     Ok((commit, at_ms, endings))
 }
 

@@ -21,6 +21,9 @@
 //! | 21 | `LetterClosed` | a dead letter was dropped |
 //! | 23 | `Left` | all turns that had begun, and are not known to be left otherwise, were left so: the process ended |
 //! | 22 | `Quarantined` | one that names the turn whose crash is still to be counted |
+//! | 24 | `Commit` | one that ends its transcript, whose file has to be moved; with rows |
+//! | 25 | `Moving` | snapshot: a file that still has to be moved, copied forward |
+//! | 26 | `Moved` | it was |
 //!
 //! Types only ever get added: an older program refuses a log that has one it does not know, this one reads them all.
 //!
@@ -29,19 +32,21 @@
 mod commit;
 mod keys;
 mod message;
+mod moving;
 mod outbox;
 
 use std::sync::Arc;
 
 use domain::ids::{DeliveryId, Epoch, LetterId, MessageId, Seq, SessionId, SessionKey, ToolCallId, TurnId};
 use protocol::journal::{
-    Accepted, Commit, DeadLetter, LeftBy, Line, LogPosition, OutRow, Quarantine, Started, ViewMark,
+    Accepted, Closes, Commit, DeadLetter, LeftBy, Line, LogPosition, Moving, OutRow, Quarantine, Started, ViewMark,
 };
 use protocol::turn::Route;
 
 use self::commit::{line, put_commit, put_lines};
 use self::keys::{key_record, left, mark, put_key, put_left, put_mark};
 use self::message::{accepted, put_accepted};
+use self::moving::{moving, put_moving};
 use self::outbox::{
     delivery, letter, old_letter, place, put_delivery, put_letter, put_letter_id, put_place, put_row, row,
 };
@@ -193,6 +198,11 @@ pub enum Record {
         place: Option<RowPlace>,
     },
     LetterClosed(LetterId),
+    Moving(Box<Moving>),
+    Moved {
+        key: SessionKey,
+        session: SessionId,
+    },
 }
 
 /// Why a record was not decoded.
@@ -218,7 +228,9 @@ impl Record {
                 }
             }
             Self::Commit { commit, .. } => {
-                if commit.out.is_empty() {
+                if let Some(Closes::Moves(_)) = commit.closes {
+                    24
+                } else if commit.out.is_empty() {
                     2
                 } else {
                     13
@@ -252,6 +264,8 @@ impl Record {
             Self::Undeliverable { .. } => 18,
             Self::Row { .. } => 19,
             Self::LetterClosed(_) => 21,
+            Self::Moving(_) => 25,
+            Self::Moved { .. } => 26,
         }
     }
 
@@ -306,6 +320,11 @@ impl Record {
                 put_option(to, *place, put_place);
             }
             Self::LetterClosed(id) => put_letter_id(to, *id),
+            Self::Moving(moving) => put_moving(to, moving),
+            Self::Moved { key, session } => {
+                put_text(to, key.as_str());
+                put_uuid(to, session.0);
+            }
         }
     }
 
@@ -328,8 +347,8 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
             let (key, message) = accepted(from)?;
             Record::Accepted { key, message: Arc::new(message) }
         }
-        2 | 13 => {
-            let (commit, at_ms, endings) = commit::commit(from, kind == 13)?;
+        2 | 13 | 24 => {
+            let (commit, at_ms, endings) = commit::commit(from, kind)?;
             Record::Commit { commit: Box::new(commit), at_ms, endings }
         }
         3 => Record::Epoch { key: key(from)?, session: SessionId(from.uuid()?), epoch: Epoch(from.int()?) },
@@ -374,6 +393,8 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
         }
         21 => Record::LetterClosed(outbox::letter_id(from)?),
         23 => Record::Left(left(from)?),
+        25 => Record::Moving(Box::new(moving(from)?)),
+        26 => Record::Moved { key: key(from)?, session: SessionId(from.uuid()?) },
         unknown => return Err(BadRecord::UnknownKind(unknown)),
     })
 }

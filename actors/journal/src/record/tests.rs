@@ -1,6 +1,6 @@
 use domain::ids::{Attempt, Source};
 use proptest::prelude::*;
-use protocol::journal::{LetterKind, Out, TurnEnd};
+use protocol::journal::{LetterKind, Move, Out, Shelf, TurnEnd};
 use protocol::turn::PushRoute;
 use uuid::Uuid;
 
@@ -138,14 +138,26 @@ fn end() -> impl Strategy<Value = TurnEnd> {
     ]
 }
 
+fn place() -> impl Strategy<Value = Move> {
+    (prop_oneof![Just(Shelf::Archive), Just(Shelf::Deleted)], any::<u64>()).prop_map(|(to, at_ms)| Move { to, at_ms })
+}
+
+fn closes() -> impl Strategy<Value = Option<Closes>> {
+    prop_oneof![Just(None), Just(Some(Closes::Moved)), place().prop_map(|place| Some(Closes::Moves(place)))]
+}
+
 fn commit() -> impl Strategy<Value = Record> {
     let ids = (key(), session(), prop::option::of(started()));
     let ending = (any::<u128>(), any::<u64>(), prop::option::of(message_id()))
         .prop_map(|(id, body_hash, message_id)| Ending { id, body_hash, message_id });
     let ended = ((turn(), end()), prop::option::of(ending));
     let lists = (lines(), calls(), prop::collection::vec(ended, 0..4), prop::collection::vec(out(), 0..3));
-    (ids, lists, any::<(u64, u64, u64, bool, bool)>()).prop_map(
-        |((key, session, started), (lines, tools_started, ended, out), (epoch, number, at_ms, interrupted, closes))| {
+    (ids, lists, (any::<(u64, u64, u64, bool)>(), closes())).prop_map(
+        |(
+            (key, session, started),
+            (lines, tools_started, ended, out),
+            ((epoch, number, at_ms, interrupted), closes),
+        )| {
             let (ended, endings) = ended.into_iter().unzip();
             let commit = Commit {
                 key,
@@ -158,7 +170,7 @@ fn commit() -> impl Strategy<Value = Record> {
                 out,
                 started,
                 interrupted,
-                closes_session: closes,
+                closes,
             };
             Record::Commit { commit: Box::new(commit), at_ms, endings }
         },
@@ -227,6 +239,12 @@ fn record() -> impl Strategy<Value = Record> {
         prop_oneof![Just(LeftBy::Death), Just(LeftBy::Interrupted)].prop_map(Record::Left),
         key().prop_map(|key| Record::Released { key }),
         key().prop_map(|key| Record::Forgotten { key }),
+        (key(), session(), place()).prop_map(|(key, session, place)| Record::Moving(Box::new(Moving {
+            key,
+            session,
+            place
+        }))),
+        (key(), session()).prop_map(|(key, session)| Record::Moved { key, session }),
         (key(), session(), any::<u64>(), mark()).prop_map(|(key, session, commit, mark)| Record::ViewSynced {
             key,
             session,
@@ -275,7 +293,7 @@ proptest! {
 
 #[test]
 fn an_unknown_type_is_not_skipped() {
-    assert_eq!(Record::decode(24, &[]).unwrap_err(), BadRecord::UnknownKind(24));
+    assert_eq!(Record::decode(27, &[]).unwrap_err(), BadRecord::UnknownKind(27));
     assert_eq!(Record::decode(5, &[1, b'a', 0]).unwrap_err(), BadRecord::Malformed(Malformed::Long));
 }
 
@@ -332,7 +350,7 @@ fn of_the_first_version(kind: u8) -> Record {
                 out: Vec::new(),
                 started: Some(started),
                 interrupted: true,
-                closes_session: false,
+                closes: None,
             };
             let endings = vec![
                 Some(Ending { id: 8, body_hash: 9, message_id: None }),

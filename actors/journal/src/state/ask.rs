@@ -69,6 +69,7 @@ impl State {
     /// What the next incarnation of `key` is told; `fresh` is its transcript when it has none.
     pub fn plan_load(&self, key: &SessionKey, fresh: SessionId) -> LoadPlan {
         let unknown;
+        let moving = self.moving.of(key).cloned();
         let key = match self.keys.get(key) {
             Some(key) => key,
             None => {
@@ -84,6 +85,7 @@ impl State {
             lines: Vec::new(),
             inbox: key.open.iter().map(OpenTurn::item).collect(),
             cut: key.cut(),
+            moving,
         };
         LoadPlan { loaded, lines: key.lines.clone() }
     }

@@ -158,7 +158,7 @@ mod tests {
                 out: Vec::new(),
                 started: None,
                 interrupted: false,
-                closes_session: false,
+                closes: None,
             };
             assert_eq!(failures(&commit), count, "{lines:?}");
             commit.ended.clear();

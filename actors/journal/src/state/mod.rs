@@ -4,6 +4,7 @@
 mod ask;
 mod change;
 mod letters;
+mod moving;
 mod outbox;
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,13 +12,14 @@ use std::sync::Arc;
 
 use domain::ids::{DeliveryId, Epoch, LetterId, Seq, SessionId, SessionKey, TurnId};
 use protocol::journal::{
-    Accepted, Commit, DeadLetter, LeftBy, LetterKind, Line, LogPosition, OutRow, RecentId, TurnEnd, ViewMark,
-    ViewWritten,
+    Accepted, Closes, Commit, DeadLetter, LeftBy, LetterKind, Line, LogPosition, Moving, OutRow, RecentId, TurnEnd,
+    ViewMark, ViewWritten,
 };
 
 pub use self::ask::LoadPlan;
 use self::change::{failures, grow, shrink};
 pub use self::letters::{Kept, Letters};
+pub use self::moving::MovingFiles;
 pub use self::outbox::{Outbox, Row};
 use crate::ids::{Known, RecentSet, id_hash};
 use crate::key::{KeyState, LinesAt, OpenTurn, Written};
@@ -55,6 +57,8 @@ pub struct State {
     pub letters: Letters,
     /// Replies that are not delivered yet.
     pub outbox: Outbox,
+    /// Files of ended transcripts that have to be moved.
+    pub moving: MovingFiles,
     /// For new keys.
     pub floors: Floors,
     /// Whether the process before this one ended without a word while turns were open; to be written down.
@@ -119,6 +123,8 @@ impl State {
                 self.letters.bury(Kept { letter: *letter, at, content, bytes });
             }
             Record::LetterClosed(id) => drop(self.letters.close(id)),
+            Record::Moving(moving) => self.moving.add(*moving, at),
+            Record::Moved { key, session } => self.moving.done(&key, session),
             Record::Sending(id) => self.outbox.sending(id),
             Record::Sent(id) => drop(self.outbox.close(id)),
             Record::Undeliverable { id, reason, at_ms } => self.undeliverable(id, reason, at_ms, at),
@@ -248,9 +254,15 @@ impl State {
             added = u64::from(bytes);
         }
         key.mark(&commit);
-        if commit.closes_session {
+        if commit.closes.is_some() {
             freed += key.change_session(None, commit.number);
             key.closed = true;
+            // Its incarnation has nothing to crash in any more.
+            key.loaded = false;
+        }
+        if let Some(Closes::Moves(place)) = commit.closes {
+            let moving = Moving { key: commit.key.clone(), session: commit.session, place };
+            self.moving.add(moving, at);
         }
         self.totals.line_bytes = self.totals.line_bytes + added - freed;
         let (failed, done) = (failures(&commit), self.totals.done);

@@ -265,7 +265,7 @@ fn a_closed_session_leaves_nothing() {
     let mut end = commit(&key("a"), loaded.session, loaded.epoch, 1);
     end.lines = vec![line("one")];
     end.ended = vec![(turn(1), TurnEnd::Done)];
-    end.closes_session = true;
+    end.closes = Some(Closes::Moved);
     machine.commit(end);
     machine.engine.take(Call::Release(key("a"), loaded.epoch));
     assert!(machine.engine.state.keys.is_empty());

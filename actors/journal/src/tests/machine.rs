@@ -63,6 +63,19 @@ impl RecentIds for Transcripts {
         Ok(found)
     }
 
+    fn move_away(&self, moving: &Moving) -> io::Result<()> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let (from, to) = (moving.key.as_str().to_owned(), format!("{}.deleted.{}", moving.key, moving.place.at_ms));
+        let dir = Path::new(SESSIONS);
+        if disk.stat(&dir.join(&to)).is_ok() {
+            return Ok(());
+        }
+        match disk.rename(&dir.join(from), &dir.join(to)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => disk.sync_dir(dir),
+        }
+    }
+
     fn complete(&self, key: &SessionKey, from: &ViewMark, lines: &[Line]) -> io::Result<Option<ViewMark>> {
         let Some(disk) = &self.disk else { return Ok(None) };
         let length = append_lines(disk, key, from.length, lines)?;
@@ -226,7 +239,7 @@ pub fn commit(key: &SessionKey, session: SessionId, epoch: Epoch, number: u64) -
         out: Vec::new(),
         started: None,
         interrupted: false,
-        closes_session: false,
+        closes: None,
     }
 }
 

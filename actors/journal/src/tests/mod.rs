@@ -5,6 +5,7 @@ mod catch_up;
 mod crash;
 mod left;
 mod machine;
+mod moving;
 mod outbox;
 mod recycle;
 mod repair;

@@ -70,8 +70,47 @@ pub struct Commit {
     pub started: Option<Started>,
     /// An orderly stop: the running turn counts neither crash nor death.
     pub interrupted: bool,
-    /// The transcript ends here: a tombstone, or an archived stateless session.
-    pub closes_session: bool,
+    /// The transcript ends here: what comes later for its key begins a new one, under a new session id.
+    pub closes: Option<Closes>,
+}
+
+/// How a transcript ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closes {
+    /// Its file was moved away before, as that of a stateless session.
+    Moved,
+    /// Its file has to be moved: until [`Journal::moved`](super::Journal::moved) the journal sees to that.
+    Moves(Move),
+}
+
+/// Where the file of an ended transcript goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// Where to.
+    pub to: Shelf,
+    /// When it ended, ms since 1970: part of the file's new name.
+    pub at_ms: u64,
+}
+
+/// Where transcripts lie that are no session's any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shelf {
+    /// It can be read, and taken back.
+    Archive,
+    /// A tombstone.
+    Deleted,
+}
+
+/// A transcript that has ended and whose file may still lie where its key's next one belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moving {
+    /// Its key.
+    pub key: SessionKey,
+    /// The transcript.
+    pub session: SessionId,
+    /// Where it goes.
+    pub place: Move,
 }
 
 /// The verdict over a [`Commit`].
@@ -132,6 +171,8 @@ pub struct Loaded {
     pub inbox: Vec<InboxItem>,
     /// The turn that had begun.
     pub cut: Option<CutTurn>,
+    /// The file of an earlier transcript of this key, which has to be moved away before anything else.
+    pub moving: Option<Moving>,
 }
 
 /// How far the transcript file is known to be good.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::ids::{MessageId, Seq, SessionKey, Source, TurnId};
 
-use super::{Line, ViewMark};
+use super::{Line, Moving, ViewMark};
 use crate::turn::{PushRoute, Route};
 
 /// A message on its way in. Dedupe key: (`key`, `source`, `message_id`).
@@ -185,6 +185,12 @@ pub trait RecentIds: Send + Sync + 'static {
     /// now; `None` if somebody else wrote into it, which its session has to sort out. Nobody else writes it meanwhile.
     fn complete(&self, _key: &SessionKey, _from: &ViewMark, _lines: &[Line]) -> std::io::Result<Option<ViewMark>> {
         Ok(None)
+    }
+
+    /// Moves the file of an ended transcript to its place, unless that was done before, and syncs the directories. Nobody
+    /// else touches it meanwhile.
+    fn move_away(&self, _moving: &Moving) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 }
 

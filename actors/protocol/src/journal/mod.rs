@@ -8,6 +8,7 @@
 //! | [`Journal::accepted`] | session | the accepted message | – |
 //! | [`Journal::release`] | session, passivated | nothing | – |
 //! | [`Journal::view_written`] | session | nothing | – (the checkpointer syncs later) |
+//! | [`Journal::moved`] | session | nothing | before whatever is committed after it |
 //! | [`Journal::quarantine`], [`Journal::unquarantine`] | registry | done | the verdict |
 //! | [`Journal::unfinished`] | registry, at boot | keys with work | – |
 //! | [`Journal::find_turn`], [`Journal::open_of`] | operators | the session of an open turn; what is open of a session | – |
@@ -31,12 +32,12 @@ mod outbox;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionId, SessionKey, TurnId};
 use tokio::sync::oneshot;
 
 pub use commit::{
-    Commit, CommitOutcome, CutTurn, LeftBy, Line, Loaded, Quarantine, Started, TurnEnd, Unfinished, ViewMark,
-    ViewWritten,
+    Closes, Commit, CommitOutcome, CutTurn, LeftBy, Line, Loaded, Move, Moving, Quarantine, Shelf, Started, TurnEnd,
+    Unfinished, ViewMark, ViewWritten,
 };
 pub use message::{
     Accepted, AcceptedState, BusyReason, DuplicateState, Enqueue, Enqueued, INLINE_BODY_BYTES_MAX, InboxItem,
@@ -148,6 +149,8 @@ pub trait Journal: Send + Sync + 'static {
     fn release(&self, key: SessionKey, epoch: Epoch);
     /// A transcript file was written up to a commit.
     fn view_written(&self, written: ViewWritten);
+    /// The file of an ended transcript is where [`Closes::Moves`] wanted it, and the directories are synced.
+    fn moved(&self, key: SessionKey, session: SessionId);
     /// Holds a session back.
     fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()>;
     /// Lets it go.

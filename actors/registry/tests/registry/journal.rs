@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionId, SessionKey, TurnId};
 use protocol::journal::*;
 use tokio::sync::oneshot;
 
@@ -71,6 +71,7 @@ impl Journal for ToyJournal {
         never()
     }
     fn release(&self, _: SessionKey, _: Epoch) {}
+    fn moved(&self, _: SessionKey, _: SessionId) {}
     fn view_written(&self, _: ViewWritten) {}
     fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()> {
         self.quarantines.lock().unwrap().push(quarantine);

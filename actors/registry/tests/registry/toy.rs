@@ -206,7 +206,11 @@ impl Handler<Mail> for Toy {
                 };
                 let _ = reply.send(status);
             }
-            Mail::CancelTurn { .. } | Mail::ReadTurn { .. } | Mail::Edit { .. } => {}
+            Mail::CancelTurn { .. }
+            | Mail::ReadTurn { .. }
+            | Mail::Edit { .. }
+            | Mail::Close { .. }
+            | Mail::Restore { .. } => {}
         }
         if self.interrupted {
             self.pump(ctx);

@@ -69,6 +69,13 @@ impl Session {
                     self.archive(ctx);
                 }
             }
+            Exit::Moving => {
+                let written = live.view.is_clean() || live.view.is_failing();
+                if written && live.submitted.is_empty() {
+                    live.exit = Exit::Closed;
+                    self.move_away(ctx);
+                }
+            }
             Exit::Closed => {}
         }
     }

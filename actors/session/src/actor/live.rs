@@ -11,6 +11,7 @@ use protocol::trace::Begun;
 use protocol::turn::{Pulse, Stamp};
 use tokio_util::sync::CancellationToken;
 
+use super::close::Closer;
 use super::edit::Edits;
 use crate::context::Context;
 use crate::drain::{Asked, Drain};
@@ -43,6 +44,8 @@ pub(super) struct Live {
     pub exit: Exit,
     /// While there are any.
     pub edits: Option<Box<Edits>>,
+    /// Whoever wants the session closed.
+    pub closer: Option<Box<Closer>>,
     pub shared: Arc<Shared>,
 }
 
@@ -52,8 +55,10 @@ pub(super) enum Exit {
     No,
     /// It leaves as soon as the file is as good as it gets.
     Wanted,
-    /// Its transcript is closed and has to be moved away.
+    /// Its only turn ended: its file is moved away before that is written down.
     Closing,
+    /// Its transcript has ended, and its file has to be moved away: its closer knows where to.
+    Moving,
     /// It was moved away.
     Closed,
 }

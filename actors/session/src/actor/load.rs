@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::ids::{Attempt, EntryId, TurnId};
+use domain::ids::{Attempt, EntryId, SessionKey, TurnId};
 use domain::text::counted;
-use protocol::journal::{JournalError, Loaded, ViewWritten};
-use protocol::session::{State, TurnRecord};
+use protocol::journal::{CutTurn, JournalError, Loaded, RecentIds, ViewWritten};
+use protocol::session::{NotRestored, Restored, State, TurnRecord};
 use protocol::supervision::{EventName, ExitReason};
 use protocol::turn::{Finished, TurnProgress};
 use supervision::planted::{Bug, planted};
@@ -23,6 +23,7 @@ use crate::file::{self, Found, Spare, Standing};
 use crate::index::Row;
 use crate::ledger::Ledger;
 use crate::reading::{self, Reading};
+use crate::shared::Shared;
 use crate::turn::{self, Cut, Machine, Shown, Verdict};
 use crate::view::View;
 
@@ -33,6 +34,10 @@ pub(super) struct Opened {
     read: Reading,
     /// Whether the file could be brought up to the journal.
     complete: bool,
+    /// The archived transcript that a new one follows.
+    follows: Option<Arc<str>>,
+    /// What became of the wish to have it back.
+    restored: Option<Result<Restored, NotRestored>>,
 }
 
 /// Why a session cannot be loaded.
@@ -84,8 +89,10 @@ impl Session {
 
     pub(super) fn begin_load(&mut self, ctx: &mut Ctx<Self>) {
         let (life, now) = (self.life, self.now());
+        let mut restore = false;
         if let Life::Loading(loading) = &mut self.state {
             loading.since = now.mono;
+            restore = loading.restore.is_some();
         }
         self.join_sweep(ctx);
         let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
@@ -99,7 +106,12 @@ impl Session {
                 let id = EntryId(shared.ports.ids.random());
                 let spare = Spare { id, now_ms: shared.ports.clock.wall_ms() };
                 let window_tokens = shared.config.context_window_tokens;
-                open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, &spare, window_tokens)
+                let restored = prepare(&shared, &key, &loaded, restore)?;
+                let opened =
+                    open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, &spare, window_tokens)?;
+                let fresh = opened.read.header.is_none() && opened.read.tree.is_empty();
+                let follows = if fresh { shared.transcripts.newest_archive(&key)? } else { None };
+                Ok::<_, io::Error>(Opened { restored, follows, ..opened })
             });
             Ok(opened.await.map_err(|_| LoadError::Lost)??)
         };
@@ -121,16 +133,11 @@ impl Session {
 
     fn go_live(&mut self, opened: Opened, ctx: &mut Ctx<Self>) {
         let Life::Loading(loading) = std::mem::replace(&mut self.state, Life::Gone) else { return };
-        let Loading { early, kept, awaited, since: _, ending } = *loading;
+        let Loading { early, kept, awaited, since: _, ending, restore } = *loading;
         self.stuck_loads = 0;
         let now = self.now();
-        let Opened { loaded, standing, read, complete } = opened;
-        let cut = loaded.cut.map(|turn| Cut {
-            blamed: turn.blamed || self.crash.blamed() == Some(turn.started.turn),
-            alone: self.lease.alone(),
-            written: written(&read.window.transcript, turn.started.turn),
-            turn,
-        });
+        let Opened { loaded, standing, read, complete, follows, restored } = opened;
+        let cut = loaded.cut.map(|turn| self.cut(turn, &read));
         let last = loaded.lines.last().map(|line| Arc::clone(&line.id)).or(loaded.view.last_entry);
         let through = loaded.next_commit.saturating_sub(1);
         let mut view = View::new(&standing, last, through);
@@ -139,7 +146,8 @@ impl Session {
             view.owe(loaded.view.length, loaded.lines, now.mono);
             self.shared.metrics.view_lag_bytes.inc_by(view.lag_bytes() as i64);
         }
-        let ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &read);
+        let mut ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &read);
+        ledger.set_follows(follows);
         let mut machine = Machine::new(Arc::clone(&self.shared.rules));
         let answered = answered(&read.tree, &loaded.inbox.iter().map(|item| item.turn).collect());
         let open: Vec<TurnId> = match ending {
@@ -168,6 +176,7 @@ impl Session {
             readers: 0,
             exit: Exit::No,
             edits: None,
+            closer: None,
             shared: Arc::clone(&self.shared),
         }));
         let mut event = self.event(EventName::Activated, None);
@@ -181,6 +190,9 @@ impl Session {
         if inbox > 0 {
             self.list();
         }
+        if let (Some(reply), Some(restored)) = (restore, restored) {
+            self.restored(reply, restored);
+        }
         self.join_sweep(ctx);
         self.stand_in_line(ctx);
         self.tell_ends(ending.filter(|(_, verdict)| !open.contains(&verdict.turn)), ctx);
@@ -190,6 +202,15 @@ impl Session {
         }
         self.note();
         self.leave_if_wanted(ctx);
+    }
+
+    fn cut(&self, turn: CutTurn, read: &Reading) -> Cut {
+        Cut {
+            blamed: turn.blamed || self.crash.blamed() == Some(turn.started.turn),
+            alone: self.lease.alone(),
+            written: written(&read.window.transcript, turn.started.turn),
+            turn,
+        }
     }
 
     /// Tells the ends that became durable just before an earlier life reloaded (`ending`) or crashed: whoever follows
@@ -257,6 +278,21 @@ impl Session {
     }
 }
 
+/// Before the file is opened: puts the one of an ended transcript away, and takes an archived one back if it is wanted.
+fn prepare(
+    shared: &Shared,
+    key: &SessionKey,
+    loaded: &Loaded,
+    restore: bool,
+) -> io::Result<Option<Result<Restored, NotRestored>>> {
+    if let Some(moving) = &loaded.moving {
+        shared.transcripts.move_away(moving)?;
+        shared.journal.moved(moving.key.clone(), moving.session);
+    }
+    let in_use = loaded.view.length > 0 || !loaded.lines.is_empty() || !loaded.inbox.is_empty();
+    Ok(restore.then(|| if in_use { Err(NotRestored::InUse) } else { shared.transcripts.restore(key) }))
+}
+
 fn open(disk: &dyn Disk, path: &Path, loaded: Loaded, spare: &Spare, window_tokens: u64) -> io::Result<Opened> {
     let at = loaded.view.length;
     let lines = if planted(Bug::NoViewRepair) { &[] } else { &*loaded.lines };
@@ -272,5 +308,5 @@ fn open(disk: &dyn Disk, path: &Path, loaded: Loaded, spare: &Spare, window_toke
     };
     let cut = loaded.cut.as_ref().map(|turn| turn.started.turn);
     let read = reading::read(&source, window_tokens, cut)?;
-    Ok(Opened { loaded, standing, read, complete })
+    Ok(Opened { loaded, standing, read, complete, follows: None, restored: None })
 }

@@ -28,19 +28,7 @@ impl Session {
         for effect in effects {
             match effect {
                 Effect::ReadBody(at) => self.read_body(at, ctx),
-                Effect::Began(turn, attempt) => {
-                    self.crash.set_turn(turn, attempt);
-                    if let Some(message) = self.message_id() {
-                        self.crash.set_message(message);
-                    }
-                    if let Life::Live(live) = &mut self.state {
-                        let session = live.ledger.session;
-                        let work = Work::new(turn, attempt, session, &self.shared);
-                        self.crash.link(work.cancel.clone());
-                        live.work = Some(Box::new(work));
-                    }
-                    self.join_sweep(ctx);
-                }
+                Effect::Began(turn, attempt) => self.began(turn, attempt, ctx),
                 Effect::AskPermit(round) => self.ask_permit(round, ctx),
                 Effect::CallModel(call) => self.call_model(call, ctx),
                 Effect::RunTool(round, call) => self.run_tool(round, call, ctx),
@@ -65,6 +53,10 @@ impl Session {
                 }
                 Effect::Edited => self.edit_done(ctx),
                 Effect::Archive => self.set_exit(Exit::Closing),
+                Effect::MoveAway(place, cancelled) => {
+                    self.transcript_ended(place, cancelled);
+                    self.set_exit(Exit::Moving);
+                }
                 Effect::Closed => {
                     self.closed(ctx);
                     return;
@@ -104,6 +96,21 @@ impl Session {
         };
         self.shared.log.record(event);
         self.span_of_cut(turn, attempt, left_by);
+    }
+
+    /// A turn begins to be worked on.
+    fn began(&mut self, turn: TurnId, attempt: Attempt, ctx: &mut Ctx<Self>) {
+        self.crash.set_turn(turn, attempt);
+        if let Some(message) = self.message_id() {
+            self.crash.set_message(message);
+        }
+        if let Life::Live(live) = &mut self.state {
+            let session = live.ledger.session;
+            let work = Work::new(turn, attempt, session, &self.shared);
+            self.crash.link(work.cancel.clone());
+            live.work = Some(Box::new(work));
+        }
+        self.join_sweep(ctx);
     }
 
     fn set_exit(&mut self, exit: Exit) {
@@ -147,7 +154,7 @@ impl Session {
             context.push(entries, commit.lines.iter().map(|line| line.text.len() as u64 + 1).sum());
         }
         let (number, life) = (commit.number, self.life);
-        let progress = !commit.lines.is_empty() || !commit.ended.is_empty() || commit.closes_session;
+        let progress = !commit.lines.is_empty() || !commit.ended.is_empty() || commit.closes.is_some();
         let lines = commit.lines.clone();
         let work = live.work.as_ref().map(|work| (work.turn, work.attempt));
         let begun = self.shared.begin_span();

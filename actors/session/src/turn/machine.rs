@@ -1,6 +1,7 @@
 //! The machine itself: see the table in the module above.
 
 mod begin;
+mod close;
 mod refuse;
 mod stall;
 
@@ -13,7 +14,7 @@ use domain::chat::{Arguments, AssistantMessage, ToolResult};
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::{EMPTY_ANSWER, stuck_notice, too_large_notice};
 use domain::reset::Reason;
-use protocol::journal::{Accepted, InboxItem, TurnEnd};
+use protocol::journal::{Accepted, Closes, InboxItem, TurnEnd};
 use protocol::provider::Delta;
 use protocol::session::{State, Stopped};
 use protocol::turn::TurnProgress;
@@ -23,6 +24,7 @@ use super::recover::{Cut, Standing};
 use super::running::{Phase, Running, Why};
 use super::{Batch, Call, Effect, Input, Now, Record, Rules, Shown, Tools, Verdict};
 use crate::inbox::{Inbox, Offered};
+use close::Closing;
 use refuse::Claims;
 
 /// One session's decisions.
@@ -43,6 +45,8 @@ pub struct Machine {
     closed: bool,
     /// An edit waits or is worked on: no turn begins, but one that was cut goes on.
     held: bool,
+    /// The transcript is to end.
+    closing: Option<Box<Closing>>,
 }
 
 /// The place of this session's turn among those of the process.
@@ -63,7 +67,7 @@ struct Pending {
     starts: bool,
     ends_turn: bool,
     leaves: bool,
-    closes: bool,
+    closes: Option<Closes>,
     edits: bool,
 }
 
@@ -84,6 +88,7 @@ impl Machine {
             checkpointed: false,
             closed: false,
             held: false,
+            closing: None,
         }
     }
 
@@ -132,12 +137,13 @@ impl Machine {
             Input::Cancel(turn) => self.cancel(turn, now, &mut out),
             Input::Placed => self.placed(now, &mut out),
             Input::Tick { heard } => self.tick(heard, now, &mut out),
-            Input::Archived => self.commit(Batch { closes_session: true, ..Batch::default() }, &mut out),
+            Input::Archived => self.commit(Batch { closes: Some(Closes::Moved), ..Batch::default() }, &mut out),
             Input::Edit(drawn) => self.commit(Batch { edit: Some(drawn), ..Batch::default() }, &mut out),
             Input::Released => {
                 self.held = false;
                 self.begin_next(now, &mut out);
             }
+            Input::Close(place) => self.close(place, now, &mut out),
             Input::Drain => {
                 self.leaving = true;
                 self.leave_if_done(&mut out);
@@ -235,11 +241,12 @@ impl Machine {
         let ends_turn = self.turn.as_ref().is_some_and(|turn| turn.ending.is_some()) && batch.turn.is_some();
         if let Some(turn) = self.turn.as_ref().filter(|_| ends_turn) {
             batch.out = turn.replies(&self.rules);
+            self.end_waiting(&mut batch);
         }
         let claims = batch.turn.is_some().then(|| Claims::of(&batch));
         let edits = batch.edit.is_some();
         let lines = edits || !batch.records.is_empty();
-        let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes_session);
+        let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes);
         self.commits.push_back(Pending { claims, lines, starts, ends_turn, leaves, closes, edits });
         out.push(Effect::Commit(batch));
     }
@@ -395,8 +402,10 @@ impl Machine {
             self.turn = None;
             self.checkpointed = true;
         }
-        if pending.closes {
-            out.push(Effect::Closed);
+        match pending.closes {
+            None => {}
+            Some(Closes::Moved) => out.push(Effect::Closed),
+            Some(Closes::Moves(place)) => self.close_ended(place, now, out),
         }
         if pending.lines {
             self.view_busy = Some(now.mono);
@@ -441,27 +450,13 @@ impl Machine {
         out.push(Effect::Ended(verdict));
         self.inbox.end_running();
         self.place = Place::None;
-        if turn.body.ephemeral {
+        if turn.body.ephemeral && self.closing.is_none() {
             self.closed = true;
             out.push(Effect::Archive);
         }
     }
 
     // --- cancel ---
-
-    fn cancel(&mut self, id: TurnId, now: Now, out: &mut Vec<Effect>) {
-        if self.turn.as_ref().is_some_and(|turn| turn.id() == id) {
-            self.stop_running(Why::Cancelled, now, out);
-        } else if self.inbox.cancel(id) {
-            self.begin_next(now, out);
-        }
-    }
-
-    /// Cancels the cut turn while it waits: to those outside it is the one that runs.
-    fn cancel_cut(&mut self) -> Option<TurnId> {
-        let cut = self.cut.as_ref()?.turn.started.turn;
-        (self.turn.is_none() && self.inbox.cancel(cut)).then_some(cut)
-    }
 
     fn stop_running(&mut self, why: Why, now: Now, out: &mut Vec<Effect>) {
         let Some(turn) = self.turn.as_deref_mut() else { return };

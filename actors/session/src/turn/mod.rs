@@ -31,6 +31,7 @@
 //! | Idle | the file is not written | turns go on without it; the journal has what it lacks |
 //! | any | its newest commit fits into no record | end with a notice in its place; without the user's line if need be |
 //! | any | an edit is asked for | begin no turn, but let a cut one go on, until all edits are durable |
+//! | any | close | cancel the running turn as above; one commit ends it and all that wait, and the transcript |
 //! | any | orderly stop | cancel the token, await running tools, commit `interrupted`, leave |
 //!
 //! **Invariant:** one turn at a time, in order; the user's line and the first message are one commit; a call is begun
@@ -53,7 +54,7 @@ use domain::request::ToolSpec;
 use domain::reset::Reason;
 use domain::transcript::{Addition, TurnClose};
 use protocol::edit::Compacted;
-use protocol::journal::{Accepted, InboxItem, LeftBy, LogPosition, Out, Started, TurnEnd};
+use protocol::journal::{Accepted, Closes, InboxItem, LeftBy, LogPosition, Move, Out, Started, TurnEnd};
 use protocol::provider::Delta;
 use protocol::turn::TurnProgress;
 
@@ -136,6 +137,8 @@ pub enum Input {
     Edit(Box<Drawn>),
     /// No edit waits any more.
     Released,
+    /// End the transcript, and with it every turn that runs or waits.
+    Close(Move),
     /// An orderly stop: the running turn may end, no other begins.
     Drain,
     /// Orderly stop: checkpoint and leave.
@@ -185,6 +188,9 @@ pub enum Effect {
     Archive,
     /// The edit is durable.
     Edited,
+    /// The transcript has ended, with so many turns, and the journal knows where its file has to go: move it there, then
+    /// leave, or begin a new one.
+    MoveAway(Move, u32),
     /// The journal has forgotten the session: leave, or begin a new one.
     Closed,
     /// Everything is checkpointed; leave memory.
@@ -268,7 +274,7 @@ pub struct Batch {
     /// An orderly stop.
     pub interrupted: bool,
     /// The transcript ends here.
-    pub closes_session: bool,
+    pub closes: Option<Closes>,
     /// What an edit appends.
     pub edit: Option<Box<Drawn>>,
 }

@@ -10,7 +10,7 @@ use domain::chat::{Arguments, Content, Message, StopReason, ToolResult, Usage};
 use domain::ids::{MessageId, Seq, Source, ToolCallId};
 use domain::text::{TextLimit, TextUnit};
 use proptest::prelude::*;
-use protocol::journal::{CutTurn, LeftBy};
+use protocol::journal::{CutTurn, LeftBy, Shelf};
 use protocol::session::State;
 use protocol::turn::{PushRoute, Route, TurnResult};
 use serde_json::{Map, Value};
@@ -103,6 +103,7 @@ enum Step {
     View,
     Stop(bool),
     Cancel(u64),
+    Close,
     Stall,
     /// Other sessions take all places, or give them back.
     Crowd(bool),
@@ -128,6 +129,7 @@ fn step() -> impl Strategy<Value = Step> {
         9 => Just(Step::View),
         1 => any::<bool>().prop_map(Step::Stop),
         1 => (1..9u64).prop_map(Step::Cancel),
+        1 => Just(Step::Close),
         1 => Just(Step::Stall),
         1 => any::<bool>().prop_map(Step::Crowd),
         1 => Just(Step::Late),

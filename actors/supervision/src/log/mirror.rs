@@ -57,6 +57,10 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::LetterDropped
         | EventName::Recovered
         | EventName::JournalWritable
+        | EventName::SessionDeleted
+        | EventName::SessionArchived
+        | EventName::SessionRestored
+        | EventName::SessionsPruned
         | EventName::ProcessStarted
         | EventName::ProcessStopped
         | EventName::GatewayStarted

@@ -241,6 +241,7 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::ProviderClosed
         | EventName::MemoryHigh
         | EventName::MemoryCalm
+        | EventName::SessionsPruned
         | EventName::EventsLost => event.session.is_none(),
         EventName::Started
         | EventName::Exited
@@ -268,6 +269,9 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::LetterShed
         | EventName::Recovered
         | EventName::ViewRepaired
+        | EventName::SessionDeleted
+        | EventName::SessionArchived
+        | EventName::SessionRestored
         | EventName::ConfigRejected => false,
     }
 }

@@ -76,6 +76,10 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::JournalWritable => format!("The journal could write again: {reason}"),
         EventName::JournalRepaired => format!("The journal was repaired after damage: {reason}"),
         EventName::ViewRepaired => format!("The transcript file was repaired: {reason}"),
+        EventName::SessionDeleted => format!("The session was deleted: {reason}"),
+        EventName::SessionArchived => format!("The session was archived: {reason}"),
+        EventName::SessionRestored => "The session was taken back from the archive".to_owned(),
+        EventName::SessionsPruned => format!("Old sessions were looked through: {reason}"),
         EventName::ProcessStarted => format!("A process started ({reason})"),
         EventName::ProcessStopped => "The process ended in order".to_owned(),
         EventName::GatewayStarted => "The gateway opened its doors".to_owned(),
@@ -268,6 +272,10 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::Recovered
         | EventName::JournalWritable
         | EventName::ViewRepaired
+        | EventName::SessionDeleted
+        | EventName::SessionArchived
+        | EventName::SessionRestored
+        | EventName::SessionsPruned
         | EventName::ProcessStopped
         | EventName::GatewayStarted
         | EventName::GatewayStopped

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use domain::ids::{DeliveryId, Epoch, LetterId, SessionKey, TurnId};
+use domain::ids::{DeliveryId, Epoch, LetterId, SessionId, SessionKey, TurnId};
 use domain::text::{TextLimit, TextUnit};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -86,6 +86,7 @@ impl Journal for Double {
         unreachable!("a deliverer reads no messages")
     }
     fn release(&self, _: SessionKey, _: Epoch) {}
+    fn moved(&self, _: SessionKey, _: SessionId) {}
     fn view_written(&self, _: ViewWritten) {}
     fn quarantine(&self, _: Quarantine) -> oneshot::Receiver<()> {
         unreachable!("a deliverer holds nobody back")

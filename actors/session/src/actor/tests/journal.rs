@@ -22,6 +22,9 @@ pub struct Books {
     pub left_by: Option<LeftBy>,
     pub released: u32,
     pub views: Vec<ViewWritten>,
+    /// Transcripts that were closed.
+    pub closed: u32,
+    pub moving: Option<Moving>,
     /// Verdicts over the next commits, instead of writing them.
     pub verdicts: Vec<CommitOutcome>,
     /// While set, commits and loads wait.
@@ -90,20 +93,25 @@ impl Books {
         let item = |accepted: &Arc<Accepted>| item(accepted);
         Loaded {
             epoch: Epoch(self.epoch),
-            session: SessionId(Uuid::from_u128(77)),
+            session: self.session(),
             next_commit: self.next_commit + 1,
             view: self.view.clone(),
             lines: self.lines.clone(),
             inbox: self.open.iter().map(item).collect(),
             cut,
+            moving: self.moving.clone(),
         }
+    }
+
+    pub fn session(&self) -> SessionId {
+        SessionId(Uuid::from_u128(77 + u128::from(self.closed)))
     }
 
     fn commit(&mut self, commit: Commit) -> CommitOutcome {
         if !self.verdicts.is_empty() {
             return self.verdicts.remove(0);
         }
-        if commit.epoch.0 != self.epoch {
+        if commit.epoch.0 != self.epoch || commit.session != self.session() {
             return CommitOutcome::Fenced;
         }
         assert_eq!(commit.number, self.next_commit + 1, "commits are numbered without gaps");
@@ -120,6 +128,14 @@ impl Books {
             self.open.retain(|open| open.turn != *turn);
             self.started = None;
             self.tools_started.clear();
+        }
+        if let Some(closes) = commit.closes {
+            self.closed += 1;
+            self.left_by = None;
+            (self.lines, self.view) = (Vec::new(), ViewMark::default());
+            if let Closes::Moves(place) = closes {
+                self.moving = Some(Moving { key: commit.key.clone(), session: commit.session, place });
+            }
         }
         self.commits.push(commit);
         CommitOutcome::Done
@@ -156,6 +172,9 @@ impl Journal for FakeJournal {
         let mut books = self.books();
         books.released += 1;
         books.left_by = None;
+    }
+    fn moved(&self, _: SessionKey, session: SessionId) {
+        self.books().moving.take_if(|moving| moving.session == session);
     }
     fn view_written(&self, written: ViewWritten) {
         self.books().views.push(written);

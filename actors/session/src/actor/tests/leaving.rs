@@ -95,7 +95,7 @@ fn a_stateless_session_is_moved_away_after_its_turn() {
         stage.complete(&call, answer("only"));
         stage.finished().await;
         stage.asleep().await;
-        let closes: Vec<bool> = stage.journal.books().commits.iter().map(|commit| commit.closes_session).collect();
+        let closes: Vec<bool> = stage.journal.books().commits.iter().map(|commit| commit.closes.is_some()).collect();
         assert_eq!(closes, [false, true], "the journal keeps the lines until the file is put away");
         assert!(stage.file().is_empty());
         assert_eq!(stage.disk.list(Path::new("/w/sessions/archive")).unwrap().len(), 1);

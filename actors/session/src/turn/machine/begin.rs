@@ -24,6 +24,9 @@ const OUTCOME_UNKNOWN: &str = "Error: the outcome of this call is unknown: the p
 
 impl Machine {
     pub(super) fn begin_next(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.commit_close(out) {
+            return;
+        }
         let held = self.held && !self.runs_turn();
         let busy = held || self.turn.is_some() || self.view_busy.is_some() || !self.commits.is_empty();
         let cancelled = self.inbox.next_is_cancelled();
@@ -86,13 +89,14 @@ impl Machine {
 
     /// Whether it is on its way out.
     pub fn is_leaving(&self) -> bool {
-        self.leaving || self.closed
+        self.leaving || self.closed || self.closing.is_some()
     }
 
     pub(super) fn leave_if_done(&mut self, out: &mut Vec<Effect>) {
         // What was cancelled while it waited ends first: the next process must not run it.
         let ends_one = !self.checkpointed && self.inbox.next_is_cancelled();
-        if !self.leaving || ends_one || self.turn.is_some() || !self.commits.is_empty() {
+        let closes = self.closing.is_some();
+        if !self.leaving || ends_one || closes || self.turn.is_some() || !self.commits.is_empty() {
             return;
         }
         if self.checkpointed || self.inbox.is_empty() {

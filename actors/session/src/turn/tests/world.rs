@@ -43,6 +43,11 @@ pub(super) struct World {
     pub(super) unwanted: BTreeSet<TurnId>,
     pub(super) stalled: bool,
     pub(super) reload: bool,
+    /// Transcripts that have ended.
+    pub(super) ended: u32,
+    pub(super) moves: bool,
+    /// Turns that ended with their transcript before they went on.
+    pub(super) cut_off: BTreeSet<TurnId>,
 }
 
 impl World {
@@ -75,6 +80,9 @@ impl World {
             unwanted: BTreeSet::new(),
             stalled: false,
             reload: false,
+            ended: 0,
+            moves: false,
+            cut_off: BTreeSet::new(),
         }
     }
 
@@ -82,6 +90,10 @@ impl World {
         let effects = self.machine.step(input, self.now);
         self.perform(effects);
         self.place();
+        if std::mem::take(&mut self.moves) {
+            // What came meanwhile begins the next transcript.
+            self.load(0, LeftBy::Interrupted, false);
+        }
     }
 
     /// Gives the place that is asked for, unless others have all of them.
@@ -135,6 +147,11 @@ impl World {
                     }
                 }
                 Effect::Leave => self.left = true,
+                Effect::MoveAway(_, cancelled) => {
+                    assert!(self.commits.is_empty(), "a commit behind the end of the transcript");
+                    assert!(self.begun.is_none() && !self.left && cancelled <= 200);
+                    self.moves = true;
+                }
                 Effect::Recovered(..) | Effect::Stuck(..) | Effect::Stale | Effect::FileStuck => {}
                 Effect::EnterPlace => {
                     assert!(!self.holds_place, "a second place");
@@ -181,6 +198,11 @@ impl World {
         }
         self.interrupted |= batch.interrupted;
         self.pushed.extend(batch.out);
+        if batch.closes.is_some() {
+            assert!(self.running.is_empty(), "the transcript ends while a tool runs");
+            self.ended += 1;
+            self.cut_off.extend(batch.ended.iter().map(|(turn, _)| *turn).filter(|turn| Some(*turn) != batch.turn));
+        }
         for (turn, end) in batch.ended {
             let kept = self.turns.get_mut(&turn).unwrap();
             assert!(kept.end.replace(end).is_none(), "ends twice");
@@ -248,6 +270,11 @@ impl World {
                 self.unwanted.insert(turn_id(seq));
                 self.give(Input::Cancel(turn_id(seq)));
             }
+            Step::Close => {
+                self.unwanted.extend(self.open.iter().map(|seq| turn_id(*seq)));
+                let at_ms = u64::from(self.ended);
+                self.give(Input::Close(Move { to: Shelf::Deleted, at_ms }));
+            }
             Step::Stall => {
                 self.now.mono += Duration::from_secs(301);
                 self.stalled = true;
@@ -267,7 +294,8 @@ impl World {
             Step::Death(durable) => self.restart(durable, LeftBy::Death),
             Step::Interrupt => {
                 self.give(Input::Interrupt);
-                while !self.left {
+                let before = self.ended;
+                while !self.left && self.ended == before {
                     let all = [Step::Read, Step::ToolEnds(0), Step::Durable, Step::View];
                     all.into_iter().for_each(|step| self.take(step));
                 }
