@@ -59,6 +59,7 @@ pub enum Command {
     /// Talk to the agent: one message with -m, else a conversation
     #[command(
         after_help = "Examples:\n  greenroom agent -m \"hello\"\n  greenroom agent -m \"and now?\" -s cli:work\n  \
+        greenroom agent -c -m \"go on\"       in the session used last\n  \
         greenroom agent                     interactive; /help lists its commands\n  \
         greenroom agent < lines.txt         each line is a message, or a command\n\n\
         A first word like /help is a command, also with -m and from a pipe, and never reaches the model."
@@ -70,7 +71,7 @@ pub enum Command {
     /// Show whether a gateway runs here, and how it is
     #[command(after_help = "Examples:\n  greenroom status\n  greenroom status --json")]
     Status(Output),
-    /// List, show and change sessions, end a quarantine
+    /// List, show, change, archive and delete sessions, end a quarantine
     #[command(
         subcommand,
         after_help = "Examples:\n  greenroom sessions list\n  greenroom sessions show api:user:ann\n  greenroom sessions tree api:user:ann\n  \
@@ -239,19 +240,53 @@ pub struct AgentArgs {
     /// Session key
     #[arg(short, long, default_value = "cli:direct", value_name = "KEY")]
     pub session: String,
+    /// Go on in the session that was used last
+    #[arg(short, long = "continue", conflicts_with = "session")]
+    pub continues: bool,
 }
 
 /// `sessions …`
 #[derive(Debug, Subcommand)]
 pub enum Sessions {
     /// All sessions, newest first
-    #[command(after_help = "Example:\n  greenroom sessions list --json")]
-    List(Output),
+    #[command(after_help = "Examples:\n  greenroom sessions list --json\n  greenroom sessions list --archived")]
+    List {
+        /// Those in the archive instead
+        #[arg(long)]
+        archived: bool,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
     /// The transcript of one session
-    #[command(after_help = "Example:\n  greenroom sessions show api:user:ann")]
+    #[command(
+        after_help = "Examples:\n  greenroom sessions show api:user:ann\n  greenroom sessions show api:user:ann --archived"
+    )]
     Show {
         /// Session key
         key: String,
+        /// The newest one in the archive instead
+        #[arg(long)]
+        archived: bool,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Delete a session: its turns are cancelled, its file becomes a tombstone, the next message begins a new one
+    #[command(after_help = "Example:\n  greenroom sessions delete websocket:ann")]
+    Delete(OneSession),
+    /// Put a session without open turns into the archive; the next message begins a new one
+    #[command(after_help = "Example:\n  greenroom sessions archive websocket:ann")]
+    Archive(OneSession),
+    /// Take the newest archived session of a key back, if the key has no newer one
+    #[command(after_help = "Example:\n  greenroom sessions unarchive websocket:ann")]
+    Unarchive(OneSession),
+    /// Let old sessions and files go, as session.maintenance says
+    #[command(after_help = "Examples:\n  greenroom sessions prune --dry-run\n  greenroom sessions prune --json")]
+    Prune {
+        /// Only say what would go
+        #[arg(long)]
+        dry_run: bool,
         /// How to print.
         #[command(flatten)]
         output: Output,
@@ -268,6 +303,16 @@ pub enum Sessions {
         #[command(flatten)]
         output: Output,
     },
+}
+
+/// Which session, for commands that need no more.
+#[derive(Debug, Args)]
+pub struct OneSession {
+    /// Session key
+    pub key: String,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// `deadletters …`

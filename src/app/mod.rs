@@ -154,6 +154,11 @@ impl App {
         &*self.journal
     }
 
+    /// The transcripts.
+    pub fn transcripts(&self) -> &Arc<Transcripts> {
+        &self.transcripts
+    }
+
     /// The sessions.
     pub fn sessions(&self) -> &dyn Sessions {
         &*self.registry

@@ -1,5 +1,8 @@
 //! Configuration, as each actor crate wants it.
 
+use crate::config::MaintenanceMode;
+use channel::gateway::prune::{Daily, Pruning};
+use domain::retention;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,7 +223,26 @@ pub fn gateway(
         connections_max: Shares::in_force().gateway,
         drain: Duration::from_secs(config.runtime.drain_seconds),
         transcripts,
+        pruning: pruning(config),
         logs,
         stop,
+    }
+}
+
+/// Which old sessions have to go.
+pub fn pruning(config: &Config) -> Pruning {
+    let maintenance = &config.session.maintenance;
+    Pruning {
+        limits: retention::Limits {
+            prune_after_ms: maintenance.prune_after_days.map(|days| days * 86_400_000),
+            max_entries: maintenance.max_entries.map(|max| usize::try_from(max).unwrap_or(usize::MAX)),
+            max_disk_bytes: maintenance.max_disk_bytes,
+        },
+        main_key: config.session.main_key.clone(),
+        daily: match maintenance.mode {
+            None => Daily::Nothing,
+            Some(MaintenanceMode::Warn) => Daily::Tell,
+            Some(MaintenanceMode::Enforce) => Daily::Prune,
+        },
     }
 }

@@ -148,6 +148,10 @@ impl App {
                 shutdown.clone(),
             )),
         ];
+        let pruning = parts::pruning(config);
+        let looking =
+            channel::gateway::prune::daily(doors.clone(), self.transcripts.clone(), pruning, shutdown.clone());
+        serving.push(tokio::spawn(looking));
         if let Some(listener) = websocket {
             let door = channel::websocket::serve(listener, doors.clone(), parts::websocket(config), shutdown.clone());
             serving.push(tokio::spawn(door));

@@ -37,10 +37,17 @@ enum Host {
 
 /// Runs the command.
 pub async fn run(loaded: Loaded, arguments: AgentArgs) -> anyhow::Result<()> {
-    let key = Key::canonical(&arguments.session)
+    let named = Key::canonical(&arguments.session)
         .map_err(|error| Exit::new(ExitCode::Usage, format!("--session: {error}")))?;
     if arguments.message.as_ref().is_some_and(|text| text.trim().is_empty()) {
         return Err(Exit::new(ExitCode::Usage, "--message: the text is empty").into());
+    }
+    let key = match arguments.continues {
+        true => super::sessions::last_used(&loaded).await?.unwrap_or(named),
+        false => named,
+    };
+    if arguments.continues {
+        eprintln!("[{key}]");
     }
     let history = loaded.paths.data.join("history");
     let host = match Admin::find(&loaded.paths).await? {

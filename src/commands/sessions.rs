@@ -5,6 +5,7 @@ mod edits;
 
 use std::sync::Arc;
 
+use channel::gateway::closing::shown as archived;
 use channel::gateway::{listed, open_turns};
 use domain::ids::SessionKey;
 use protocol::transcripts::TranscriptReader;
@@ -14,7 +15,8 @@ use supervision::ports::Ports;
 use supervision::real::real_ports;
 
 use super::admin::{Admin, encode};
-use super::{print, print_json};
+use super::closing::{self, Act};
+use super::{print, print_json, prune};
 use crate::app::{App, Options};
 use crate::cli::{Output, Sessions};
 use crate::config::Loaded;
@@ -23,9 +25,14 @@ use crate::exit::{Exit, ExitCode};
 /// Runs the subcommand, through the gateway or, when none runs, on the files.
 pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
     match what {
-        Sessions::List(output) => list(&loaded, output).await,
-        Sessions::Show { key, output } => show(loaded, &parse(&key)?, output).await,
+        Sessions::List { archived, output } => list(&loaded, archived, output).await,
+        Sessions::Show { key, archived: false, output } => show(loaded, &parse(&key)?, output).await,
+        Sessions::Show { key, archived: true, output } => show_archived(&loaded, &parse(&key)?, output).await,
         Sessions::Edits(what) => edits::run(loaded, what).await,
+        Sessions::Delete(one) => closing::run(loaded, &parse(&one.key)?, Act::Delete, one.output).await,
+        Sessions::Archive(one) => closing::run(loaded, &parse(&one.key)?, Act::Archive, one.output).await,
+        Sessions::Unarchive(one) => closing::run(loaded, &parse(&one.key)?, Act::Unarchive, one.output).await,
+        Sessions::Prune { dry_run, output } => prune::run(loaded, dry_run, output).await,
         Sessions::Release { key, output } => release(loaded, &parse(&key)?, output).await,
     }
 }
@@ -48,11 +55,45 @@ async fn at_rest(loaded: &Loaded) -> anyhow::Result<Vec<Value>> {
     Ok(body["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
-async fn list(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
-    let mut items = match Admin::find(&loaded.paths).await? {
-        Some(admin) => admin.list("sessions").await?,
-        None => at_rest(loaded).await?,
+/// The session that was used last.
+pub(super) async fn last_used(loaded: &Loaded) -> anyhow::Result<Option<SessionKey>> {
+    let items = all(loaded, false).await?;
+    let last = items.iter().max_by_key(|item| item["updated_ms"].as_u64());
+    Ok(last.and_then(|item| SessionKey::new(item["key"].as_str()?).ok()))
+}
+
+async fn all(loaded: &Loaded, archived: bool) -> anyhow::Result<Vec<Value>> {
+    match (Admin::find(&loaded.paths).await?, archived) {
+        (Some(admin), false) => admin.list("sessions").await,
+        (Some(admin), true) => admin.list("archive").await,
+        (None, false) => at_rest(loaded).await,
+        (None, true) => {
+            loaded.require_workspace().map_err(Exit::from)?;
+            let page = files(loaded, real_ports(1)?).archived(None, usize::MAX)?;
+            page.items.into_iter().map(|one| Ok(serde_json::to_value(one)?)).collect()
+        }
+    }
+}
+
+async fn show_archived(loaded: &Loaded, key: &SessionKey, output: Output) -> anyhow::Result<()> {
+    let session = match Admin::find(&loaded.paths).await? {
+        Some(admin) => admin.get(&format!("archive/{}", encode(key.as_str()))).await?,
+        None => {
+            loaded.require_workspace().map_err(Exit::from)?;
+            let lines = files(loaded, real_ports(1)?).read_archived(key)?;
+            let missing =
+                || Exit::new(ExitCode::Failed, format!("there is no archived session {key}")).named("not_found");
+            archived(key, &lines.ok_or_else(missing)?)
+        }
     };
+    if output.json {
+        return print_json(&session);
+    }
+    session["entries"].as_array().into_iter().flatten().filter_map(readable).try_for_each(|text| print(&text))
+}
+
+async fn list(loaded: &Loaded, archived: bool, output: Output) -> anyhow::Result<()> {
+    let mut items = all(loaded, archived).await?;
     items.sort_by_key(|item| std::cmp::Reverse(item["updated_ms"].as_u64()));
     if output.json {
         return print_json(&json!({"items": items, "next": null}));

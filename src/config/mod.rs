@@ -45,8 +45,8 @@ pub use schema::{
 };
 pub use secret::Secret;
 pub use sessions::{
-    BindingConfig, BindingMatch, BindingPeer, DmScopeWord, PeerKindWord, PolicyConfig, ResetConfig, ResetMode,
-    SandboxWord, Session, ToolProfile, WorkspaceWord,
+    BindingConfig, BindingMatch, BindingPeer, DmScopeWord, MaintenanceMode, PeerKindWord, PolicyConfig, ResetConfig,
+    ResetMode, SandboxWord, Session, ToolProfile, WorkspaceWord,
 };
 
 /// Largest file that is read as a configuration.

@@ -8,6 +8,8 @@ use serde::Deserialize;
 
 use super::key::{Key, Kind, Section};
 
+/// A hundred years, in days.
+const DAYS_MAX: u64 = 36_525;
 /// A year, in minutes.
 const IDLE_MINUTES_MAX: u64 = 525_600;
 /// Words of [`ToolProfile`].
@@ -46,8 +48,36 @@ section! {
         reset_by_type: ResetByType = ResetByType::default(), Kind::Section(ResetByType::SECTION);
         /// The same for some channels; takes the place of everything else.
         reset_by_channel: BTreeMap<String, ResetConfig> = BTreeMap::new(), Kind::Named(ResetConfig::SECTION);
+        /// Which old sessions have to go.
+        maintenance: Maintenance = Maintenance::default(), Kind::Section(Maintenance::SECTION);
     }
-    unused ["scope" "store" "maintenance" "agent_to_agent" "send_policy" "thread_bindings" "write_lock" "reset_triggers"]
+    unused ["scope" "store" "agent_to_agent" "send_policy" "thread_bindings" "write_lock" "reset_triggers"]
+}
+
+section! {
+    /// `session.maintenance`: see `domain::retention`. Nothing goes unless a limit is set.
+    Maintenance {
+        /// What the gateway does once a day: tell what would go, or let it go. Not set: nothing.
+        mode: Option<MaintenanceMode> = None, Kind::Choice(&["warn", "enforce"]);
+        /// Days since the last message after which a session goes; and since it was put away, a file.
+        prune_after_days: Option<u64> = None, Kind::Whole(1, DAYS_MAX);
+        /// Sessions, at most.
+        max_entries: Option<u64> = None, Kind::Whole(1, u64::MAX);
+        /// Bytes of sessions, archive and tombstones together, at most.
+        max_disk_bytes: Option<u64> = None, Kind::Whole(1, u64::MAX);
+    }
+    unused ["prune_after" "rotate_bytes" "reset_archive_retention" "high_water_bytes"]
+}
+
+/// What the gateway does about old sessions by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum MaintenanceMode {
+    /// It tells.
+    Warn,
+    /// It lets them go.
+    Enforce,
 }
 
 /// How direct messages share sessions: see `domain::keys::DmScope`.

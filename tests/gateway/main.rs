@@ -13,6 +13,7 @@ mod idle;
 mod isolation;
 mod journal_repair;
 mod kill_nine;
+mod lifecycle;
 mod many_sessions;
 mod metrics;
 mod model_over_http;

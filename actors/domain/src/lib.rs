@@ -14,6 +14,7 @@ pub mod policy;
 pub mod prompt;
 pub mod request;
 pub mod reset;
+pub mod retention;
 pub mod schema;
 pub mod script;
 pub mod stem;

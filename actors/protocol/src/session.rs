@@ -69,11 +69,12 @@ pub enum Mail {
         /// The answer.
         reply: oneshot::Sender<Result<Edited, EditError>>,
     },
-    /// End the transcript, and put its file away: a deleted session cancels its turns, one to be archived has none. What
-    /// comes later begins a new one.
+    /// End the transcript, and with it all its turns, and put its file away. What comes later begins a new one.
     Close {
         /// Where to.
         to: Shelf,
+        /// Whether a session with turns that wait or run is left alone.
+        if_quiet: bool,
         /// The answer.
         reply: oneshot::Sender<Result<Closed, NotClosed>>,
     },

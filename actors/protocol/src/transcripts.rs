@@ -7,12 +7,14 @@
 //! | [`TranscriptReader::read`] | doors, commands | one transcript; blocks |
 //! | [`TranscriptReader::tree`], [`TranscriptReader::check`] | doors, commands | how it hangs together, what is wrong with it; block |
 //! | [`TranscriptReader::archived`], [`TranscriptReader::read_archived`] | doors, commands | the same of the archive; both block |
+//! | [`TranscriptReader::put_away`], [`TranscriptReader::remove_put_away`] | doors, commands | what pruning looks through; both block |
 //! | [`TranscriptReader::turn`] | doors | one turn of a session that cannot be asked; blocks |
 
 use std::io;
 use std::sync::Arc;
 
 use domain::ids::{SessionKey, TurnId};
+use domain::retention::PutAway;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -32,6 +34,10 @@ pub trait TranscriptReader: Send + Sync + 'static {
     fn check(&self, key: &SessionKey) -> io::Result<Option<Check>>;
     /// The archived transcripts behind the file name `after`, in the order of these names. Blocks.
     fn archived(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage>;
+    /// Every file in the archive, and every tombstone. Blocks.
+    fn put_away(&self) -> io::Result<Vec<PutAway>>;
+    /// Removes one of these for good. Blocks.
+    fn remove_put_away(&self, file: &str) -> io::Result<()>;
     /// The newest archived transcript of `key`. Blocks.
     fn read_archived(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>>;
     /// What the transcript says about a turn; `None` when it does not know it. Blocks.

@@ -192,7 +192,7 @@ impl Session {
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
             Mail::Edit { edit, patience, reply } => self.edit(edit, patience, reply, ctx),
-            Mail::Close { to, reply } => self.close(to, reply, ctx),
+            Mail::Close { to, if_quiet, reply } => self.close(to, if_quiet, reply, ctx),
             Mail::Restore { reply } => self.restore(reply, ctx),
             Mail::Passivate => self.passivate(ctx),
             Mail::Drain => self.step(Input::Drain, ctx),

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::ids::SessionKey;
+use domain::retention::PutAway;
 use domain::stem::stem;
 use domain::time::{iso_ms, parse_iso_ms};
 use protocol::journal::{Move, Moving, Shelf};
@@ -35,19 +36,6 @@ pub(crate) struct Known {
     newest: Mutex<Option<BTreeMap<String, String>>>,
     /// When the last transcript was closed: no two have the same time in their names.
     last_ms: AtomicU64,
-}
-
-/// A file that is no session's any more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shelved {
-    /// Its name, below the directory of the sessions.
-    pub file: String,
-    /// Where it lies.
-    pub shelf: Shelf,
-    /// When it was put there, or last written, ms since 1970.
-    pub at_ms: u64,
-    /// Length.
-    pub bytes: u64,
 }
 
 /// What the name of a file that was put away says.
@@ -95,7 +83,7 @@ impl Transcripts {
 
     /// Puts the file of an ended transcript where it belongs, unless that was done before; the answer is its name below
     /// the directory of the sessions, `None` when there was no file.
-    pub(crate) fn put_away(&self, moving: &Moving) -> io::Result<Option<String>> {
+    pub(crate) fn shelve(&self, moving: &Moving) -> io::Result<Option<String>> {
         let (from, stem) = (self.file_of(&moving.key), stem(&moving.key));
         let name = name(&stem, moving.place);
         let file = match moving.place.to {
@@ -197,14 +185,14 @@ impl Transcripts {
     }
 
     /// All files that are no session's any more.
-    pub fn shelved(&self) -> io::Result<Vec<Shelved>> {
+    pub(crate) fn shelved(&self) -> io::Result<Vec<PutAway>> {
         let mut shelved = Vec::new();
         for path in names_in(&*self.disk, &self.dir)? {
             if let Some(name) = path.file_name().and_then(|name| name.to_str())
                 && let Some(Name { shelf: Shelf::Deleted, at_ms, .. }) = parse(name)
             {
                 let bytes = self.disk.stat(&path)?.length;
-                shelved.push(Shelved { file: name.to_owned(), shelf: Shelf::Deleted, at_ms, bytes });
+                shelved.push(PutAway { file: name.to_owned(), at_ms, bytes });
             }
         }
         for path in names_in(&*self.disk, &self.dir.join(ARCHIVE))? {
@@ -217,13 +205,13 @@ impl Transcripts {
             let (_, _, modified_ns, _) = stat.stamp;
             let at_ms = parsed.map_or(u64::try_from(modified_ns / 1_000_000).unwrap_or(0), |name| name.at_ms);
             let file = format!("{ARCHIVE}/{name}");
-            shelved.push(Shelved { file, shelf: Shelf::Archive, at_ms, bytes: stat.length });
+            shelved.push(PutAway { file, at_ms, bytes: stat.length });
         }
         Ok(shelved)
     }
 
     /// Removes a file that [`shelved`](Self::shelved) named.
-    pub fn remove_shelved(&self, file: &str) -> io::Result<()> {
+    pub(crate) fn remove_shelved(&self, file: &str) -> io::Result<()> {
         let name = file.strip_prefix("archive/").unwrap_or(file);
         let ours = parse(name).is_some() || (name != file && name.ends_with(".jsonl"));
         if !ours || name.contains('/') {

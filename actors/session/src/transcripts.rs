@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use domain::ids::{SessionKey, TurnId};
+use domain::retention::PutAway;
 use domain::stem::{key_of, stem};
 use domain::transcript::{read_lines, recent_ids};
 use protocol::journal::{Line, Moving, RECENT_IDS_MAX, RecentId, RecentIds, ViewMark};
@@ -172,6 +173,14 @@ impl TranscriptReader for Transcripts {
         self.archived_file(key)?.map(|path| self.lines_of(&path)).transpose().map(Option::flatten)
     }
 
+    fn put_away(&self) -> io::Result<Vec<PutAway>> {
+        self.shelved()
+    }
+
+    fn remove_put_away(&self, file: &str) -> io::Result<()> {
+        self.remove_shelved(file)
+    }
+
     fn archived(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage> {
         self.archived_page(after, limit)
     }
@@ -192,7 +201,7 @@ impl TranscriptReader for Transcripts {
 
 impl RecentIds for Transcripts {
     fn move_away(&self, moving: &Moving) -> io::Result<()> {
-        self.put_away(moving).map(drop)
+        self.shelve(moving).map(drop)
     }
 
     fn complete(&self, key: &SessionKey, from: &ViewMark, lines: &[Line]) -> io::Result<Option<ViewMark>> {

@@ -4,10 +4,12 @@
 //! the bearer token of `run/gateway.json` always, and for a `Host` that is this machine.
 
 mod admin;
+pub mod closing;
 pub mod edits;
 pub mod letters;
 mod logs;
 mod message;
+pub mod prune;
 mod rates;
 mod serve;
 mod sessions;
@@ -42,6 +44,8 @@ pub struct GatewayConfig {
     pub drain: Duration,
     /// Reads transcripts.
     pub transcripts: Arc<dyn TranscriptReader>,
+    /// Which old sessions have to go.
+    pub pruning: prune::Pruning,
     /// Directory of the supervision log.
     pub logs: PathBuf,
     /// Cancelled by `POST drain`: the composition root then stops in order.

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::rates::Rates;
-use super::{GatewayConfig, admin, edits, letters, logs, message, sessions, top};
+use super::{GatewayConfig, admin, closing, edits, letters, logs, message, prune, sessions, top};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -59,6 +59,12 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/sessions/{key}/tree", get(edits::tree))
         .route("/sessions/{key}/check", get(edits::check))
         .merge(edits::routes())
+        .route("/sessions/{key}/delete", post(closing::delete))
+        .route("/sessions/{key}/archive", post(closing::archive))
+        .route("/sessions/{key}/unarchive", post(closing::unarchive))
+        .route("/prune", post(prune::post))
+        .route("/archive", get(closing::list))
+        .route("/archive/{key}", get(closing::show))
         .route("/sessions/{key}/messages", post(message::say))
         .route("/deadletters", get(letters::get_all))
         .route("/deadletters/{id}", get(letters::get_one))

@@ -56,6 +56,12 @@ impl TranscriptReader for Files {
     fn archived(&self, _: Option<&str>, _: usize) -> std::io::Result<ArchivedPage> {
         Ok(ArchivedPage::default())
     }
+    fn put_away(&self) -> std::io::Result<Vec<domain::retention::PutAway>> {
+        Ok(Vec::new())
+    }
+    fn remove_put_away(&self, _: &str) -> std::io::Result<()> {
+        Ok(())
+    }
     fn read_archived(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
         Ok(None)
     }
@@ -102,6 +108,7 @@ async fn open_with(files: Files) -> (Arc<World>, SocketAddr, CancellationToken) 
         connections_max: 64,
         drain: Duration::from_secs(5),
         transcripts: Arc::new(files),
+        pruning: Default::default(),
         logs: "/logs".into(),
         stop: stop.clone(),
     };

@@ -352,6 +352,12 @@ impl TranscriptReader for Backend {
     fn archived(&self, _: Option<&str>, _: usize) -> std::io::Result<ArchivedPage> {
         Ok(ArchivedPage::default())
     }
+    fn put_away(&self) -> std::io::Result<Vec<domain::retention::PutAway>> {
+        Ok(Vec::new())
+    }
+    fn remove_put_away(&self, _: &str) -> std::io::Result<()> {
+        Ok(())
+    }
     fn read_archived(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
         Ok(None)
     }

@@ -27,14 +27,14 @@ pub(super) struct Closer {
 
 impl Session {
     /// Begins to end the transcript.
-    pub(super) fn close(&mut self, to: Shelf, reply: CloseReply, ctx: &mut Ctx<Self>) {
+    pub(super) fn close(&mut self, to: Shelf, if_quiet: bool, reply: CloseReply, ctx: &mut Ctx<Self>) {
         let at_ms = self.shared.transcripts.closing_at(self.shared.ports.clock.wall_ms());
         let Life::Live(live) = &mut self.state else { return };
         let refusal = if live.exit != Exit::No || live.closer.is_some() || live.edits.is_some() {
             Some(NotClosed::Leaving)
         } else if live.row.is_none() && live.machine.is_quiet() {
             Some(NotClosed::Nothing)
-        } else if to == Shelf::Archive && !live.machine.is_quiet() {
+        } else if if_quiet && !live.machine.is_quiet() {
             Some(NotClosed::Busy)
         } else {
             None
@@ -62,7 +62,7 @@ impl Session {
         let Closer { reply, ended: Some((place, cancelled)) } = *closer else { return };
         let (life, key, session) = (self.life, self.lease.key().clone(), live.ledger.session);
         let (transcripts, moving) = (self.shared.transcripts.clone(), Moving { key, session, place });
-        let moved = self.on_file(move |_, _| transcripts.put_away(&moving));
+        let moved = self.on_file(move |_, _| transcripts.shelve(&moving));
         ctx.spawn(moved.into_actor(self).map(move |outcome, actor, ctx| {
             if actor.life != life {
                 return;

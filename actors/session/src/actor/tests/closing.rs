@@ -10,7 +10,7 @@ type Answer<T> = oneshot::Receiver<T>;
 
 fn close(stage: &Stage, to: Shelf) -> Answer<Result<Closed, NotClosed>> {
     let (reply, answer) = oneshot::channel();
-    stage.mail(Mail::Close { to, reply });
+    stage.mail(Mail::Close { to, if_quiet: to == Shelf::Archive, reply });
     answer
 }
 

@@ -1,0 +1,76 @@
+//! `greenroom sessions delete|archive|unarchive`: through the gateway or, when none runs, by the same actors here.
+
+use channel::gateway::closing::{Open, close, restore};
+use channel::gateway::letters::Fault;
+use domain::ids::SessionKey;
+use domain::text::counted;
+use protocol::journal::Shelf;
+use serde_json::{Value, json};
+
+use super::admin::{Admin, encode};
+use super::{print, print_json};
+use crate::app::{App, Options};
+use crate::cli::Output;
+use crate::config::Loaded;
+use crate::exit::{Exit, ExitCode};
+
+/// What is to be done with a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Cancel its turns, and make its file a tombstone.
+    Delete,
+    /// Put it into the archive.
+    Archive,
+    /// Take it back.
+    Unarchive,
+}
+
+impl Act {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::Archive => "archive",
+            Self::Unarchive => "unarchive",
+        }
+    }
+}
+
+/// Does it, and prints what came of it.
+pub async fn run(loaded: Loaded, key: &SessionKey, act: Act, output: Output) -> anyhow::Result<()> {
+    let body: Value = match Admin::find(&loaded.paths).await? {
+        Some(admin) => {
+            let path = format!("sessions/{}/{}", encode(key.as_str()), act.word());
+            admin.post(&path, &json!({})).await?.json().await?
+        }
+        None => {
+            let app = App::start(Options::at_rest(loaded)).await?;
+            let done = match act {
+                Act::Delete => close(app.sessions(), key, Shelf::Deleted, Open::Cancelled).await,
+                Act::Archive => close(app.sessions(), key, Shelf::Archive, Open::Refused).await,
+                Act::Unarchive => restore(app.sessions(), key).await,
+            };
+            app.stop().await;
+            done.map_err(exit)?
+        }
+    };
+    if output.json { print_json(&body) } else { print(&told(key, act, &body)) }
+}
+
+/// A fault as the end of a command: the same as when the gateway says it.
+pub fn exit(fault: Fault) -> Exit {
+    let code = if matches!(fault.status, 429 | 503) { ExitCode::Refused } else { ExitCode::Failed };
+    Exit::new(code, fault.message).named(fault.code)
+}
+
+fn told(key: &SessionKey, act: Act, body: &Value) -> String {
+    let file = body["file"].as_str().unwrap_or_default();
+    match act {
+        Act::Delete => {
+            let turns = counted(usize::try_from(body["cancelled"].as_u64().unwrap_or(0)).unwrap_or(0), "turn");
+            let file = if file.is_empty() { String::new() } else { format!("; its transcript is sessions/{file}") };
+            format!("{key} is deleted, {turns} cancelled{file}")
+        }
+        Act::Archive => format!("{key} is archived as sessions/{file}"),
+        Act::Unarchive => format!("{key} is back from sessions/{file}"),
+    }
+}
