@@ -1,12 +1,15 @@
 //! The command line as clap sees it. Only parsing: no IO, no defaults that need the disk.
 
 pub mod edits;
+mod sessions;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use domain::ids::{LetterId, SessionKey, TurnId};
+
+pub use self::sessions::{OneSession, Sessions};
 
 /// Hosts AI-agent conversations as supervised actors.
 #[derive(Debug, Parser)]
@@ -243,76 +246,6 @@ pub struct AgentArgs {
     /// Go on in the session that was used last
     #[arg(short, long = "continue", conflicts_with = "session")]
     pub continues: bool,
-}
-
-/// `sessions …`
-#[derive(Debug, Subcommand)]
-pub enum Sessions {
-    /// All sessions, newest first
-    #[command(after_help = "Examples:\n  greenroom sessions list --json\n  greenroom sessions list --archived")]
-    List {
-        /// Those in the archive instead
-        #[arg(long)]
-        archived: bool,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// The transcript of one session
-    #[command(
-        after_help = "Examples:\n  greenroom sessions show api:user:ann\n  greenroom sessions show api:user:ann --archived"
-    )]
-    Show {
-        /// Session key
-        key: String,
-        /// The newest one in the archive instead
-        #[arg(long)]
-        archived: bool,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Delete a session: its turns are cancelled, its file becomes a tombstone, the next message begins a new one
-    #[command(after_help = "Example:\n  greenroom sessions delete websocket:ann")]
-    Delete(OneSession),
-    /// Put a session without open turns into the archive; the next message begins a new one
-    #[command(after_help = "Example:\n  greenroom sessions archive websocket:ann")]
-    Archive(OneSession),
-    /// Take the newest archived session of a key back, if the key has no newer one
-    #[command(after_help = "Example:\n  greenroom sessions unarchive websocket:ann")]
-    Unarchive(OneSession),
-    /// Let old sessions and files go, as session.maintenance says
-    #[command(after_help = "Examples:\n  greenroom sessions prune --dry-run\n  greenroom sessions prune --json")]
-    Prune {
-        /// Only say what would go
-        #[arg(long)]
-        dry_run: bool,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// The tree, and what changes it.
-    #[command(flatten)]
-    Edits(edits::Edits),
-    /// End a session's quarantine now; without a gateway it holds from the next start
-    #[command(after_help = "Examples:\n  greenroom sessions release websocket:ann")]
-    Release {
-        /// Session key
-        key: String,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
-}
-
-/// Which session, for commands that need no more.
-#[derive(Debug, Args)]
-pub struct OneSession {
-    /// Session key
-    pub key: String,
-    /// How to print.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `deadletters …`
