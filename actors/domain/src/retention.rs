@@ -146,12 +146,14 @@ mod tests {
         PutAway { file: name.to_owned(), at_ms, bytes }
     }
 
-    fn names(plan: &Plan) -> (Vec<(String, Why)>, Vec<(String, Why)>) {
+    type Named = Vec<(String, Why)>;
+
+    fn names(plan: &Plan) -> (Named, Named) {
         let sessions = plan.sessions.iter().map(|(entry, why)| (entry.key.to_string(), *why)).collect();
         (plan.files.iter().map(|(file, why)| (file.file.clone(), *why)).collect(), sessions)
     }
 
-    fn wanted(list: &[(&str, Why)]) -> Vec<(String, Why)> {
+    fn wanted(list: &[(&str, Why)]) -> Named {
         list.iter().map(|(name, why)| ((*name).to_owned(), *why)).collect()
     }
 
