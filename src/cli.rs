@@ -240,9 +240,9 @@ pub struct AgentArgs {
     /// The message; without it a conversation begins
     #[arg(short, long, value_name = "TEXT")]
     pub message: Option<String>,
-    /// Session key
-    #[arg(short, long, default_value = "cli:direct", value_name = "KEY")]
-    pub session: String,
+    /// Session key; not set: `cli:direct`, or the unified session where there is one
+    #[arg(short, long, value_name = "KEY")]
+    pub session: Option<String>,
     /// Go on in the session that was used last
     #[arg(short, long = "continue", conflicts_with = "session")]
     pub continues: bool,

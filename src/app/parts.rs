@@ -156,6 +156,7 @@ pub fn websocket(config: &Config) -> WebsocketConfig {
         issue: issue.map(|(path, secret)| TokenIssue { path, secret }),
         token_ttl: Duration::from_secs(door.token_ttl_s.into()),
         requires_token: door.requires_token(),
+        unified: config.agents.defaults.unified_session,
         allow_from: door.allow_from.clone(),
         allowed_origins: door.allowed_origins.clone(),
         streaming: door.streaming,
@@ -202,6 +203,7 @@ pub fn api(config: &Config, model: &Arc<str>) -> ApiConfig {
     ApiConfig {
         api_key: door_secret(config.api.api_key.as_ref()),
         timeout: Duration::from_secs_f64(config.api.timeout),
+        unified: config.agents.defaults.unified_session,
         connections_max: Shares::in_force().api,
         drain: Duration::from_secs(config.runtime.drain_seconds),
         ..ApiConfig::new(model.clone())

@@ -117,6 +117,7 @@ pub fn router(config: &Config) -> Option<Router> {
         links: IdentityLinks(config.session.identity_links.clone()),
         main_key: config.session.main_key.clone(),
         bindings: config.bindings.iter().map(binding).collect(),
+        unified: config.agents.defaults.unified_session,
     })
 }
 

@@ -37,8 +37,7 @@ enum Host {
 
 /// Runs the command.
 pub async fn run(loaded: Loaded, arguments: AgentArgs) -> anyhow::Result<()> {
-    let named = Key::canonical(&arguments.session)
-        .map_err(|error| Exit::new(ExitCode::Usage, format!("--session: {error}")))?;
+    let named = session(&loaded, arguments.session.as_deref())?;
     if arguments.message.as_ref().is_some_and(|text| text.trim().is_empty()) {
         return Err(Exit::new(ExitCode::Usage, "--message: the text is empty").into());
     }
@@ -63,6 +62,20 @@ pub async fn run(loaded: Loaded, arguments: AgentArgs) -> anyhow::Result<()> {
     }
     outcome
 }
+
+/// The session that is spoken to: the one that is named, else the terminal's own or the unified one.
+fn session(loaded: &Loaded, named: Option<&str>) -> Result<SessionKey, Exit> {
+    let usage = |error| Exit::new(ExitCode::Usage, format!("--session: {error}"));
+    let Some(named) = named else {
+        let own = SessionKey::new(OWN_SESSION).map_err(usage)?;
+        let unified = loaded.config.agents.defaults.unified_session;
+        return Ok(if unified { Key::unified(own, &loaded.config.session.main_key) } else { own });
+    };
+    Key::canonical(named).map_err(usage)
+}
+
+/// The terminal's own session.
+const OWN_SESSION: &str = "cli:direct";
 
 /// What the terminal shows for `/help`.
 const HELP: &str = "/help  this text\n/status  what the session does\n/stop  cancel the running turn (also Ctrl-C)\n\

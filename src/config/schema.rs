@@ -83,10 +83,12 @@ section! {
         bot_name: String = "greenroom".into(), Kind::Text;
         /// How hard a reasoning model thinks (`low`, `medium`, `high`, ...). Not set: the provider's choice.
         reasoning_effort: Option<String> = None, Kind::OptionalText;
+        /// Whether all that the owner says is one session, whichever door it comes through: see `domain::keys`.
+        unified_session: bool = false, Kind::Flag;
     }
     unused [
         "model_preset" "context_block_limit" "fallback_models" "max_concurrent_subagents" "fail_on_tool_error"
-        "provider_retry_mode" "tool_hint_max_length" "timezone_mode" "bot_icon" "unified_session" "disabled_skills"
+        "provider_retry_mode" "tool_hint_max_length" "timezone_mode" "bot_icon" "disabled_skills"
         "idle_compact_after_minutes" "session_ttl_minutes" "idle_compact_check_interval_seconds"
         "consolidation_ratio" "dream"
     ]

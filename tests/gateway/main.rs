@@ -31,3 +31,4 @@ mod support;
 mod tidy;
 #[cfg(feature = "otel")]
 mod traces;
+mod unified;

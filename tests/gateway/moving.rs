@@ -288,6 +288,27 @@ async fn a_session_that_moved_in_goes_on_and_no_move_runs_beside_a_gateway() {
     assert_eq!(went_on.unwrap()["result"], "already_here", "a session that was talked to since is still the same one");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unified_session_moves_in_with_its_option_and_goes_on() {
+    let place = Place::empty();
+    let source = place.path().join(".nanobot");
+    nanobot(&source);
+    let config = json!({
+        "agents": {"defaults": {"provider": "offline", "unifiedSession": true}},
+        "channels": {"websocket": {"port": 0}}, "api": {"port": 0}, "gateway": {"port": 0},
+    });
+    write(&source.join("config.json"), &config.to_string());
+    assert_eq!(json_of(&place, &["import", "nanobot"]).1, Some(0));
+    let had = place.transcript("unified.default").len();
+    assert!(had > 0);
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    socket.say("phone", "and now?", "m1").await;
+    socket.until("turn_end").await;
+    assert_eq!(gateway.terminate().await, Some(0));
+    assert_eq!(place.transcript("unified.default").len(), had + 2);
+}
+
 #[test]
 fn what_cannot_be_read_is_named_and_the_rest_goes_on() {
     let place = Place::empty();

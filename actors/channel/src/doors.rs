@@ -14,6 +14,7 @@ use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::trace::{Span, Step, Value, born_us};
 use protocol::transcripts::TranscriptReader;
 use protocol::turn::Route;
+use sha2::{Digest, Sha256};
 use supervision::Kernel;
 use supervision::ports::Ports;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -26,6 +27,9 @@ use crate::outcome::{Refusal, Verdict};
 
 /// Bytes of a body above which the journal could not hold its record.
 pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024 * 1024 - 64 * 1024;
+
+/// Bytes of a chat's hash that tell it from others.
+const SOURCE_BYTES: usize = 16;
 
 /// At most one refusal in this time goes to the supervision log for each door; the next says how many were left out.
 const REFUSAL_EVENT_EVERY_MS: u64 = 1000;
@@ -345,6 +349,12 @@ impl Doors {
 /// A source that is a literal of ours.
 pub(crate) fn source(text: &'static str) -> Source {
     Source::new(text).expect("a literal of letters")
+}
+
+/// A source of its own for each chat of a door whose chats share sessions: message ids are the chat's own.
+pub(crate) fn source_of(door: &'static str, chat: &str) -> Source {
+    let hash = Sha256::digest(chat).iter().take(SOURCE_BYTES).map(|byte| format!("{byte:02x}")).collect::<String>();
+    Source::new(&format!("{door}:{hash}")).expect("letters, digits and a colon")
 }
 
 /// The bytes of a text message.

@@ -188,6 +188,13 @@ text_id!(
     "letters, digits and -_:. are expected"
 );
 
+impl Source {
+    /// The door alone: a source may name more behind a colon.
+    pub fn door(&self) -> &str {
+        self.0.split_once(':').map_or(&*self.0, |(door, _)| door)
+    }
+}
+
 /// The id that a model gave to one of its tool calls. Opaque: whatever the provider sent, or ours when it sent none.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

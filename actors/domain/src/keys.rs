@@ -32,11 +32,13 @@ mod print;
 mod route;
 #[cfg(test)]
 mod tests;
+mod unified;
 
 pub use agent::AgentId;
 pub use bind::{Binding, Claim};
 pub use kind::SessionKind;
 pub use route::{DmScope, IdentityLinks, Inbound, Peer, PeerKind, Router};
+pub use unified::UNIFIED_KEY;
 
 /// The main key that is meant when none is configured.
 pub const MAIN_KEY: &str = "main";

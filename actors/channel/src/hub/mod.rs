@@ -12,6 +12,7 @@
 pub mod cursor;
 pub(crate) mod outlet;
 mod ring;
+mod rooms;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +24,8 @@ use protocol::turn::{TurnEvent, TurnEvents, TurnProgress};
 
 use self::cursor::Cursor;
 use self::ring::Ring;
+pub(crate) use self::rooms::Claim;
+use self::rooms::Rooms;
 
 /// Keys of chats that clients come back to begin with this.
 pub const CHAT_PREFIX: &str = "websocket:";
@@ -68,6 +71,7 @@ pub enum Keep {
 #[derive(Default)]
 pub struct Hub {
     sessions: DashMap<SessionKey, Session>,
+    rooms: Rooms,
     ring_bytes: AtomicUsize,
     closed: AtomicBool,
 }
@@ -209,12 +213,22 @@ impl Hub {
 
 impl TurnEvents for Hub {
     fn unfinished(&self, key: &SessionKey) -> Vec<(TurnId, Attempt)> {
-        let Some(session) = self.sessions.get(key) else { return Vec::new() };
-        session.turns.iter().filter(|slot| slot.running).map(|slot| (slot.turn, slot.attempt)).collect()
+        let running = |key: &SessionKey, is: &dyn Fn(TurnId) -> bool| {
+            let found = self.sessions.get(key).map(|session| {
+                let turns = session.turns.iter().filter(|slot| slot.running && is(slot.turn));
+                turns.map(|slot| (slot.turn, slot.attempt)).collect::<Vec<_>>()
+            });
+            found.unwrap_or_default()
+        };
+        let claimed = self.rooms.of(key).into_iter().flat_map(|(turn, chat)| running(&chat, &|other| other == turn));
+        running(key, &|_| true).into_iter().chain(claimed).collect()
     }
 
-    fn emit(&self, event: TurnEvent) {
+    fn emit(&self, mut event: TurnEvent) {
         let finished = matches!(event.what, TurnProgress::Finished(_));
+        if let Some(chat) = self.rooms.take(&event, finished) {
+            event.key = chat;
+        }
         let keep = if event.key.as_str().starts_with(CHAT_PREFIX) { Keep::Yes } else { Keep::No };
         let Some(mut session) = self
             .sessions

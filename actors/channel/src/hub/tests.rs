@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use domain::chat::{StopReason, Usage};
+use domain::keys::UNIFIED_KEY;
 use protocol::turn::{Finished, TurnResult};
 
 use super::*;
@@ -193,4 +194,43 @@ fn a_sink_that_panics_leaves_no_turn_that_never_ends() {
     assert_eq!(hub.unfinished(&key(name)), []);
     drop((chat, watch));
     assert_eq!((hub.sessions(), hub.bytes().0), (0, 0));
+}
+
+#[test]
+fn a_claimed_turn_of_a_shared_session_is_shown_to_its_chat_alone() {
+    let (hub, shared) = (Hub::new(), key(UNIFIED_KEY));
+    let turn = TURN.parse().unwrap();
+    let [a, b] = ["websocket:a", "websocket:b"].map(|chat| {
+        let seen = Arc::new(Seen::default());
+        (seen.clone(), hub.attach_chat(&key(chat), None, seen))
+    });
+    hub.claim(&shared, turn, &key("websocket:a")).unwrap().keep();
+    assert!(hub.claim(&shared, turn, &key("websocket:b")).is_none(), "it is taken");
+    emit(&hub, UNIFIED_KEY, 1, 1, TurnProgress::Started);
+    emit(&hub, UNIFIED_KEY, 1, 2, delta("x"));
+    assert_eq!((a.0.take().len(), b.0.take().len()), (2, 0));
+    assert_eq!(hub.unfinished(&shared), [(turn, Attempt(1))], "its end is told also after a crash");
+    let again = Arc::new(Seen::default());
+    let attached = hub.attach_chat(&key("websocket:a"), cursor(1, 1), again.clone());
+    assert!(attached.followed);
+    assert_eq!(again.take(), [(2, false, false)], "who comes back follows it");
+    emit(&hub, UNIFIED_KEY, 1, 3, finished());
+    assert_eq!((a.0.take().len(), b.0.take().len()), (1, 0));
+    assert_eq!(hub.unfinished(&shared), []);
+    // Nothing is left of it.
+    let claim = hub.claim(&shared, turn, &key("websocket:b")).unwrap();
+    assert!(claim.give_back());
+    drop(hub.claim(&shared, turn, &key("websocket:b")).unwrap());
+    assert!(hub.claim(&shared, turn, &key("websocket:a")).is_some(), "what is not kept is given back");
+}
+
+#[test]
+fn a_turn_that_somebody_waits_for_cannot_be_claimed() {
+    let (hub, shared, seen) = (Hub::new(), key(UNIFIED_KEY), Arc::new(Seen::default()));
+    let turn = TURN.parse().unwrap();
+    let _watch = hub.watch_turn(&shared, turn, Keep::No, seen.clone());
+    assert!(hub.claim(&shared, turn, &key("websocket:a")).is_none());
+    emit(&hub, UNIFIED_KEY, 1, 1, TurnProgress::Started);
+    emit(&hub, UNIFIED_KEY, 1, 2, finished());
+    assert_eq!(seen.take().len(), 2);
 }

@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, Response};
 use domain::body::body_hash;
 use domain::ids::{MessageId, SessionKey, TurnId};
+use domain::keys::{Key, MAIN_KEY};
 use protocol::journal::{DuplicateState, Enqueued, Told};
 use protocol::session::Mail;
 use protocol::turn::{Finished, Route};
@@ -47,6 +48,7 @@ pub(crate) async fn complete(
     let idempotency_key = idempotency_key(headers)?;
     let turn = doors.turn_id();
     let key = session_key(session, turn, idempotency_key.as_ref())?;
+    let key = if config.unified { Key::unified(key, MAIN_KEY) } else { key };
     let body = body.encode();
     if body.len() > BODY_BYTES_MAX {
         return Err(ApiError::request(413, "request_too_large", "the message is too large to be kept"));

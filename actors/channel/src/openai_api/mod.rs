@@ -1,7 +1,8 @@
 //! The OpenAI-compatible door: `GET /health`, `GET /v1/models`, `POST /v1/chat/completions` plain and as an event
 //! stream.
 //!
-//! Sessions: `api:<session_id>`, else `api:user:<user>`, else `api:default` for a single user message. A request with
+//! Sessions: `api:<session_id>`, else `api:user:<user>`, else `api:default` for a single user message
+//! (which may be the unified session). A request with
 //! several user or any assistant messages brings its own history for that turn; with neither session nor user it is
 //! stateless and archived at once. An empty `session_id` is an error: it was meant to name a session, and the default one
 //! is another's. An empty `user` counts as absent, as it does for OpenAI, whose clients send it so.
@@ -34,6 +35,8 @@ pub struct ApiConfig {
     pub api_key: Option<Secret>,
     /// The one model that is served.
     pub model: Arc<str>,
+    /// Whether `api:default` is the unified session.
+    pub unified: bool,
     /// How long a plain request waits for its answer.
     pub timeout: Duration,
     /// Largest request.
@@ -49,6 +52,7 @@ impl ApiConfig {
     pub fn new(model: impl Into<Arc<str>>) -> Self {
         Self {
             api_key: None,
+            unified: false,
             model: model.into(),
             timeout: Duration::from_secs(120),
             body_bytes_max: 20 * 1024 * 1024,

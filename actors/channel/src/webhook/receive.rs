@@ -6,15 +6,13 @@ use domain::ids::{MessageId, SessionKey, Source};
 use domain::keys::{Inbound, Peer, PeerKind, Router};
 use protocol::turn::PushRoute;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use super::CHANNEL;
+use crate::doors::{source, source_of};
 use crate::websocket::frames::place;
 
 /// Longest chat or thread id, in bytes.
 const ID_BYTES_MAX: usize = 200;
-/// Bytes of a chat's hash that tell it from others.
-const SOURCE_BYTES: usize = 16;
 /// Between chat and thread in a session key; not part of a chat id, so that no two pairs share a key.
 const THREAD: &str = ":thread";
 
@@ -70,7 +68,7 @@ pub(super) fn parse(bytes: &[u8], router: Option<&Router>) -> Result<Received, S
         (None, Some(thread)) => SessionKey::new(&format!("{CHANNEL}:{chat_id}{THREAD}:{thread}")),
     };
     let key = key.map_err(|why| why.to_string())?;
-    let source = source(&chat_id, router.is_some());
+    let source = if router.is_some() { source_of(CHANNEL, &chat_id) } else { source(CHANNEL) };
     let route = PushRoute {
         channel: CHANNEL.into(),
         account: "default".into(),
@@ -78,14 +76,6 @@ pub(super) fn parse(bytes: &[u8], router: Option<&Router>) -> Result<Received, S
         thread: thread.map(Arc::from),
     };
     Ok(Received { key, source, message_id, text, route, sender: sender.unwrap_or(chat_id) })
-}
-
-/// Message ids are the chat's own, so where several chats share a session, each is a source of its own.
-fn source(chat_id: &str, shared: bool) -> Source {
-    let hash =
-        || Sha256::digest(chat_id).iter().take(SOURCE_BYTES).map(|byte| format!("{byte:02x}")).collect::<String>();
-    let text = if shared { format!("{CHANNEL}:{}", hash()) } else { CHANNEL.to_owned() };
-    Source::new(&text).expect("letters, digits and a colon")
 }
 
 fn check_id(name: &str, id: &str) -> Result<(), String> {
@@ -127,6 +117,7 @@ mod tests {
             links: IdentityLinks([("ann".to_owned(), vec!["webhook:7".to_owned()])].into()),
             main_key: "main".to_owned(),
             bindings: Vec::new(),
+            unified: false,
         };
         let parse = |scope, body: serde_json::Value| parse(body.to_string().as_bytes(), Some(&router(scope))).unwrap();
         let seven = json!({"chat_id": "7", "message_id": "m", "text": "hi"});

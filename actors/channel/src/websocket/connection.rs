@@ -6,31 +6,28 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::ws::{Message as WsMessage, WebSocket};
-use domain::ids::{MessageId, SessionKey, TurnId};
+use domain::ids::{MessageId, TurnId};
 use futures::StreamExt;
 use futures::stream::{FuturesUnordered, SplitStream};
-use protocol::journal::{AcceptedState, DuplicateState, Enqueued};
-use protocol::turn::Route;
-use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite;
 use tokio_util::sync::CancellationToken;
 
+use super::asked::{Asked, Names, Room};
 use super::frames::{self, Incoming, Message, Refused};
-use super::order::{ControlPlace, MessagePlace, Order};
+use super::order::Order;
 use super::shows;
 use super::writer::Note;
 use crate::control::Control;
-use crate::doors::{Door, Doors, Submission, source, text_body};
+use crate::doors::{Door, Doors};
 use crate::http::Place;
 use crate::hub::cursor::Cursor;
 use crate::hub::outlet::{OUTLET_CHAT_BYTES, Outlet};
-use crate::hub::{CHAT_PREFIX, Sink, Watch};
+use crate::hub::{Claim, Sink, Watch};
 use crate::json::Json;
-use crate::outcome::{Past, Refusal, Verdict, read_turn};
+use crate::outcome::{Past, Refusal, read_turn};
 
 /// Messages of one connection whose verdict has not come; above it more are refused.
 const PENDING_MAX: usize = 16 * 1024;
@@ -42,7 +39,7 @@ const PENDING_CONTROL_MAX: usize = 1024;
 const CHATS_MAX: usize = 65_536;
 
 /// When to try again when the process has no room for another frame.
-const FRAME_RETRY_MS: u64 = 1000;
+pub(super) const FRAME_RETRY_MS: u64 = 1000;
 
 /// The reading half.
 pub(crate) struct Reader {
@@ -53,6 +50,8 @@ pub(crate) struct Reader {
     pub(crate) default_chat: String,
     pub(crate) ping_interval: Duration,
     pub(crate) ping_timeout: Duration,
+    /// Whether all chats are one session.
+    pub(crate) unified: bool,
     pub(crate) gone: CancellationToken,
     chats: HashMap<String, Chat>,
 }
@@ -65,18 +64,6 @@ struct Chat {
 
 type Pending = FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>;
 
-/// A message on its way through the journal.
-struct Asked {
-    doors: Doors,
-    outlet: Arc<Outlet<Note>>,
-    chat_id: String,
-    key: SessionKey,
-    turn: TurnId,
-    message_id: Option<MessageId>,
-    client_turn_id: Option<Arc<str>>,
-    webui: bool,
-}
-
 impl Reader {
     pub(crate) fn new(
         doors: Doors,
@@ -84,10 +71,11 @@ impl Reader {
         place: Place,
         default_chat: String,
         ping: (Duration, Duration),
+        unified: bool,
         gone: CancellationToken,
     ) -> Self {
         let (ping_interval, ping_timeout) = ping;
-        Self { doors, outlet, place, default_chat, ping_interval, ping_timeout, gone, chats: HashMap::new() }
+        Self { doors, outlet, place, default_chat, ping_interval, ping_timeout, unified, gone, chats: HashMap::new() }
     }
 
     /// Reads until the connection ends.
@@ -95,8 +83,8 @@ impl Reader {
         let ready = Json::event("ready").text("chat_id", &self.default_chat).text("client_id", client_id);
         self.frame(ready.done());
         let default_chat = self.default_chat.clone();
-        if let Ok(key) = self.place_for(&default_chat) {
-            self.attach(&default_chat, &key, None);
+        if let Ok(room) = self.place_for(&default_chat) {
+            self.attach(&default_chat, &room, None);
         }
         let mut pending = Pending::new();
         let mut ping = tokio::time::interval(self.ping_interval);
@@ -182,13 +170,13 @@ impl Reader {
     }
 
     fn attach_and_say(&mut self, chat_id: &str, after: Option<Cursor>, pending: &Pending) {
-        let key = match self.place_for(chat_id) {
-            Ok(key) => key,
+        let room = match self.place_for(chat_id) {
+            Ok(room) => room,
             Err(refusal) => return self.refuse_frame(chat_id, (None, None), refusal),
         };
         // What is replayed must come after this frame.
         self.frame(Json::event("attached").text("chat_id", chat_id).done());
-        let (running, followed) = self.attach(chat_id, &key, after);
+        let (running, followed) = self.attach(chat_id, &room, after);
         if let Some(turn) = running {
             let json = Json::event("goal_status").text("chat_id", chat_id).plain("turn_id", turn);
             self.frame(json.text("status", "running").done());
@@ -198,26 +186,33 @@ impl Reader {
             return self.refuse_frame(chat_id, (None, None), Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS });
         }
         let (doors, outlet, chat_id) = (self.doors.clone(), Arc::clone(&self.outlet), chat_id.to_owned());
+        let claim = room.claim(&doors, cursor.turn);
         pending.push(Box::pin(async move {
-            if let Past::Ended(finished) = read_turn(&doors, &key, cursor.turn).await {
-                for text in shows::past(&chat_id, cursor.turn, &finished, None) {
-                    push_frame(&outlet, text);
+            match read_turn(&doors, &room.session, cursor.turn).await {
+                Past::Ended(finished) => {
+                    // One that was claimed and ended meanwhile was shown.
+                    if claim.is_none_or(Claim::give_back) {
+                        for text in shows::past(&chat_id, cursor.turn, &finished, None) {
+                            push_frame(&outlet, text);
+                        }
+                    }
                 }
+                Past::Open => claim.into_iter().for_each(Claim::keep),
+                Past::Unknown | Past::Unreachable => {}
             }
         }));
     }
 
-    /// The key of a chat, if this connection may have one more.
-    fn place_for(&self, chat_id: &str) -> Result<SessionKey, Refusal> {
+    /// Where the messages of a chat go, if this connection may have one more.
+    fn place_for(&self, chat_id: &str) -> Result<Room, Refusal> {
         if self.chats.len() >= CHATS_MAX && !self.chats.contains_key(chat_id) {
             return Err(Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS });
         }
-        Ok(SessionKey::new(&format!("{CHAT_PREFIX}{chat_id}"))
-            .expect("a chat id is short and has no control characters"))
+        Ok(Room::new(chat_id, self.unified))
     }
 
     /// Follows a chat; says which turn runs, and whether the cursor's one is followed.
-    fn attach(&mut self, chat_id: &str, key: &SessionKey, after: Option<Cursor>) -> (Option<TurnId>, bool) {
+    fn attach(&mut self, chat_id: &str, room: &Room, after: Option<Cursor>) -> (Option<TurnId>, bool) {
         // Leaving first: what comes meanwhile is in the replay.
         let order = match self.chats.remove(chat_id) {
             Some(Chat { order, .. }) => order,
@@ -227,7 +222,7 @@ impl Reader {
             }
         };
         let sink: Arc<dyn Sink> = Arc::<Outlet<Note>>::clone(&self.outlet);
-        let attached = self.doors.hub.attach_chat(key, after, sink);
+        let attached = self.doors.hub.attach_chat(&room.chat, after, sink);
         self.chats.insert(chat_id.to_owned(), Chat { order, _watch: attached.watch });
         (attached.running.map(|running| running.0), attached.followed)
     }
@@ -235,20 +230,21 @@ impl Reader {
     fn message(&mut self, message: Message, pending: &Pending) {
         let Message { chat_id, text, message_id, client_turn_id, webui } = message;
         let chat_id = chat_id.unwrap_or_else(|| self.default_chat.clone());
-        let key = match self.place_for(&chat_id) {
-            Ok(key) => key,
+        let room = match self.place_for(&chat_id) {
+            Ok(room) => room,
             Err(refusal) => {
                 let names = (message_id.as_ref().map(MessageId::as_str), client_turn_id.as_deref());
                 return self.refuse_frame(&chat_id, names, refusal);
             }
         };
         if !self.chats.contains_key(&chat_id) {
-            self.attach(&chat_id, &key, None);
+            self.attach(&chat_id, &room, None);
         }
         let turn = self.doors.turn_id();
         let client_turn_id: Option<Arc<str>> = client_turn_id.map(Into::into);
         let (doors, outlet) = (self.doors.clone(), Arc::clone(&self.outlet));
-        let asked = Asked { doors, outlet, chat_id, key, turn, message_id, client_turn_id, webui };
+        let names = Names { chat_id, message_id, client_turn_id, webui };
+        let mut asked = Asked { doors, outlet, room, turn, names, claim: None };
         let control = Control::parse(&text);
         let places = if control.is_some() { PENDING_MAX + PENDING_CONTROL_MAX } else { PENDING_MAX };
         let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
@@ -258,10 +254,10 @@ impl Reader {
         };
         if pending.len() >= places || (room.is_none() && control.is_none()) {
             let refusal = Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS };
-            self.doors.refused(Door::WebSocket, &asked.key, refusal);
+            self.doors.refused(Door::WebSocket, &asked.room.session, refusal);
             return push_frame(&self.outlet, asked.refusal(refusal));
         }
-        let chat = self.chats.get_mut(&asked.chat_id).expect("it is followed since above");
+        let chat = self.chats.get_mut(&asked.names.chat_id).expect("it is followed since above");
         if let Some(control) = control {
             return pending.push(Box::pin(asked.control(control, chat.order.control())));
         }
@@ -307,126 +303,7 @@ impl Reader {
     }
 }
 
-impl Asked {
-    /// Hands the message to the journal.
-    fn submit(&self, text: &str) -> oneshot::Receiver<Enqueued> {
-        let (turn, client_turn_id) = (self.turn, self.client_turn_id.clone());
-        self.outlet.note(Note::Submitted { turn, client_turn_id }, 0);
-        self.doors.submit(Submission {
-            key: self.key.clone(),
-            turn,
-            source: source("ws"),
-            message_id: self.message_id.clone().unwrap_or_else(|| own_message_id(turn)),
-            route: Route::Live,
-            body: text_body(text),
-        })
-    }
-
-    async fn control(self, control: Control, mut place: ControlPlace) {
-        place.come().await;
-        if let Some(message_id) = &self.message_id {
-            let json = Json::event("accepted").text("chat_id", &self.chat_id).text("message_id", message_id.as_str());
-            push_frame(&self.outlet, json.raw("turn_id", "null").raw("control", true).done());
-        }
-        let mut performed = std::pin::pin!(control.perform(&self.doors, &self.key));
-        // The session is told before the first wait; its answer holds nobody up.
-        let text = match futures::poll!(performed.as_mut()) {
-            Poll::Ready(text) => text,
-            Poll::Pending => {
-                drop(place);
-                performed.await
-            }
-        };
-        let json = Json::event("message").text("chat_id", &self.chat_id).text("text", &text);
-        let json = json.raw("turn_id", "null").raw("control", true);
-        push_frame(&self.outlet, json.maybe("client_turn_id", self.client_turn_id.as_deref()).done());
-    }
-
-    async fn answer(self, verdict: oneshot::Receiver<Enqueued>, place: MessagePlace) {
-        let verdict = self.doors.verdict(Door::WebSocket, &self.key, verdict.await.ok());
-        drop(place);
-        match verdict {
-            Verdict::Accepted { turn, seq, position, state } => {
-                let word = match state {
-                    AcceptedState::Running => "running",
-                    AcceptedState::Queued => "queued",
-                    AcceptedState::Quarantined => "quarantined",
-                };
-                let mut frames = Vec::new();
-                if let Some(json) = self.accepted(turn) {
-                    frames.push(json.raw("seq", seq).raw("position", position).text("state", word).done());
-                }
-                frames.extend(self.message_accepted(turn, state == AcceptedState::Running));
-                self.answered(true, frames);
-            }
-            Verdict::Duplicate { turn, state } => {
-                let mut frames = Vec::new();
-                if let Some(json) = self.accepted(turn) {
-                    frames.push(json.raw("position", 0).text("state", "duplicate").done());
-                }
-                frames.extend(self.message_accepted(turn, false));
-                self.answered(false, frames);
-                if state == DuplicateState::Ended {
-                    self.past(turn).await;
-                }
-            }
-            Verdict::Refused(refusal) => {
-                let frame = self.refusal(refusal);
-                self.answered(false, vec![frame]);
-            }
-        }
-    }
-
-    /// Tells the outcome of a turn that ended earlier. One that is still open is being followed.
-    async fn past(&self, turn: TurnId) {
-        let frames = match read_turn(&self.doors, &self.key, turn).await {
-            Past::Open => return,
-            Past::Ended(finished) => shows::past(&self.chat_id, turn, &finished, self.client_turn_id.as_deref()),
-            Past::Unknown => {
-                vec![self.error("the outcome of this message is no longer known", "unknown_outcome", None)]
-            }
-            Past::Unreachable => {
-                vec![self.error("the session cannot be read right now", "busy", Some(FRAME_RETRY_MS))]
-            }
-        };
-        for text in frames {
-            push_frame(&self.outlet, text);
-        }
-    }
-
-    fn answered(&self, accepted: bool, frames: Vec<String>) {
-        let bytes = frames.iter().map(String::len).sum();
-        self.outlet.note(Note::Answered { submitted: self.turn, accepted, frames }, bytes);
-    }
-
-    fn accepted(&self, turn: TurnId) -> Option<Json> {
-        let message_id = self.message_id.as_ref()?;
-        let json = Json::event("accepted").text("chat_id", &self.chat_id).text("message_id", message_id.as_str());
-        Some(json.plain("turn_id", turn).maybe("client_turn_id", self.client_turn_id.as_deref()))
-    }
-
-    fn message_accepted(&self, turn: TurnId, starts_turn: bool) -> Option<String> {
-        let client_turn_id = self.client_turn_id.as_deref().filter(|_| self.webui)?;
-        let json = Json::event("message_accepted").text("chat_id", &self.chat_id).plain("turn_id", turn);
-        Some(json.text("client_turn_id", client_turn_id).raw("starts_turn", starts_turn).done())
-    }
-
-    fn refusal(&self, refusal: Refusal) -> String {
-        self.error(&refusal.detail(), refusal.word(), refusal.retry_after_ms())
-    }
-
-    fn error(&self, detail: &str, reason: &str, retry_after_ms: Option<u64>) -> String {
-        let json = Json::event("error").text("detail", detail).text("reason", reason).text("chat_id", &self.chat_id);
-        let json = json.maybe("message_id", self.message_id.as_ref().map(MessageId::as_str));
-        let json = json.maybe("client_turn_id", self.client_turn_id.as_deref());
-        match retry_after_ms {
-            Some(ms) => json.raw("retry_after_ms", ms).done(),
-            None => json.done(),
-        }
-    }
-}
-
-fn push_frame(outlet: &Outlet<Note>, text: String) {
+pub(super) fn push_frame(outlet: &Outlet<Note>, text: String) {
     let bytes = text.len();
     outlet.note(Note::Frame(text), bytes);
 }

@@ -1,7 +1,7 @@
 //! The WebSocket door: nanobot's protocol, JSON text frames in both directions.
 //!
 //! Handshake `GET <path>?client_id=..&token=..`; then `ready`, and any number of chats on one connection. A chat is the
-//! session `websocket:<chat_id>`. Every message is durable; a frame with a `message_id` is told so:
+//! session `websocket:<chat_id>`, or all are one: then a chat is shown the turns that it asked for, and no other. Every message is durable; a frame with a `message_id` is told so:
 //!
 //! ```json
 //! {"type":"message","chat_id":"a","content":"hi","message_id":"m1"}
@@ -15,6 +15,7 @@
 //!
 //! `frames` reads and `shows` writes frames, both pure; `connection` reads a socket, `writer` fills it.
 
+mod asked;
 pub(crate) mod connection;
 pub(crate) mod frames;
 pub(crate) mod order;
@@ -46,6 +47,8 @@ pub struct WebsocketConfig {
     pub allow_from: Vec<String>,
     /// Pages that may connect besides those of the same host and port.
     pub allowed_origins: Vec<String>,
+    /// Whether all chats are one session, the unified one.
+    pub unified: bool,
     /// Whether text is shown while it is made.
     pub streaming: bool,
     /// Largest frame.
@@ -79,6 +82,7 @@ impl Default for WebsocketConfig {
             requires_token: true,
             allow_from: vec!["*".to_owned()],
             allowed_origins: Vec::new(),
+            unified: false,
             streaming: true,
             max_message_bytes: 37_748_736,
             ping_interval: Duration::from_secs(20),

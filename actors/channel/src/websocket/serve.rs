@@ -134,7 +134,7 @@ async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, pl
     let default_chat = door.doors.ports.ids.uuid_v7().to_string();
     let ping = (door.config.ping_interval, door.config.ping_timeout);
     place.meter.begin(door.doors.frame_room());
-    let reader = Reader::new(door.doors.clone(), outlet, place, default_chat, ping, gone);
+    let reader = Reader::new(door.doors.clone(), outlet, place, default_chat, ping, door.config.unified, gone);
     // Polled together but apart: a client that does not read is still heard, and one that does not write still told.
     futures::join!(writer.run(sink), reader.run(&client_id, stream));
 }

@@ -77,7 +77,7 @@ impl SessionKind {
     /// counts as somebody else's for as long as they speak in it. The other doors let only the owner in.
     pub fn of_turn(key: &SessionKey, source: &Source, main_key: &str) -> Self {
         let kind = Key::from(key).kind(main_key);
-        if kind == Self::Main && !OWNERS_DOORS.contains(&source.as_str()) { Self::Direct } else { kind }
+        if kind == Self::Main && !OWNERS_DOORS.contains(&source.door()) { Self::Direct } else { kind }
     }
 }
 

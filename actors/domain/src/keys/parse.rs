@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::{AgentId, Base, Branch, Key, Place};
+use super::{AgentId, Base, Branch, Key, Place, UNIFIED_KEY};
 use crate::ids::{BadId, SessionKey};
 
 /// Channels of nanobot that write a thread behind the chat without a word between.
@@ -66,7 +66,7 @@ fn plain_key(text: &str) -> Key {
         "global" => Some(Base::Global),
         "unknown" => Some(Base::Unknown),
         "heartbeat" => Some(Base::Heartbeat),
-        "unified:default" => Some(Base::Unified),
+        UNIFIED_KEY => Some(Base::Unified),
         _ => None,
     };
     if let Some(base) = exact {

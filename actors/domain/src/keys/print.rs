@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Base, Branch, Key, Place};
+use super::{Base, Branch, Key, Place, UNIFIED_KEY};
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,7 +30,7 @@ impl fmt::Display for Base {
             Self::Dream(time) => write!(f, "dream:{time}"),
             Self::Node(rest) => write!(f, "node:{rest}"),
             Self::AcpBridge(rest) => write!(f, "acp-bridge{rest}"),
-            Self::Unified => f.write_str("unified:default"),
+            Self::Unified => f.write_str(UNIFIED_KEY),
             Self::Heartbeat => f.write_str("heartbeat"),
             Self::Global => f.write_str("global"),
             Self::Unknown => f.write_str("unknown"),

@@ -75,6 +75,8 @@ pub struct Router {
     pub main_key: String,
     /// Which agent a message is for.
     pub bindings: Vec<Binding>,
+    /// Whether the main session is part of the unified one.
+    pub unified: bool,
 }
 
 // === impl Inbound ===
@@ -102,7 +104,8 @@ impl Router {
             "telegram" => Branch::Topic(thread.to_owned()),
             _ => Branch::Thread(thread.to_owned()),
         });
-        Key::canonical(&Key { base: Base::Agent(agent, place), branch, heartbeat: false }.to_string())
+        let key = Key::canonical(&Key { base: Base::Agent(agent, place), branch, heartbeat: false }.to_string())?;
+        Ok(if self.unified { Key::unified(key, &self.main_key) } else { key })
     }
 
     fn direct(&self, message: &Inbound<'_>) -> Place {

@@ -139,7 +139,9 @@ fn somebody_else_in_a_session_of_the_owners_has_not_the_owners_rights() {
         ("agent:main:main", "cli", SessionKind::Main),
         ("agent:main:main", "telegram:default", SessionKind::Direct),
         ("unified:default", "webhook", SessionKind::Direct),
+        ("unified:default", "webhook:ws", SessionKind::Direct),
         ("unified:default", "ws", SessionKind::Main),
+        ("unified:default", "ws:7f", SessionKind::Main),
         ("cli:direct", "cli", SessionKind::Cli),
         ("api:default", "retry", SessionKind::Api),
         ("agent:main:main", "retry", SessionKind::Direct),
@@ -154,7 +156,7 @@ fn somebody_else_in_a_session_of_the_owners_has_not_the_owners_rights() {
 fn router(scope: DmScope) -> Router {
     let ids = ["telegram:123".to_owned(), "U77".to_owned()].to_vec();
     let links = IdentityLinks([("ann".to_owned(), ids)].into());
-    Router { scope, links, main_key: "main".to_owned(), bindings: Vec::new() }
+    Router { scope, links, main_key: "main".to_owned(), bindings: Vec::new(), unified: false }
 }
 
 #[test]
@@ -192,6 +194,66 @@ fn groups_and_threads_are_the_same_in_every_scope() {
             assert_eq!(router(scope).route(&message).unwrap().as_str(), key);
         }
     }
+}
+
+#[test]
+fn only_what_the_owner_alone_reaches_becomes_one_session() {
+    for (key, joins) in [
+        ("websocket:room", true),
+        ("api:default", true),
+        ("cli:direct", true),
+        ("agent:main:main", true),
+        ("unified:default", true),
+        ("api:7", false),
+        ("api:user:ann", false),
+        ("api:req:7", false),
+        ("cli:work", false),
+        ("agent:other:main", false),
+        ("agent:main:home", false),
+        ("agent:main:main:thread:5", false),
+        ("agent:main:main:heartbeat", false),
+        ("agent:main:telegram:direct:5", false),
+        ("agent:main:telegram:group:-5", false),
+        ("agent:main:subagent:1", false),
+        ("agent:main:cron:job", false),
+        ("telegram:5", false),
+        ("telegram:-100:topic:7", false),
+        ("webhook:7", false),
+        ("hook:1", false),
+        ("cron:job", false),
+        ("heartbeat", false),
+        ("dream:20261130-090000", false),
+        ("global", false),
+        ("nonsense", false),
+    ] {
+        let own = SessionKey::new(key).unwrap();
+        let expect = if joins { UNIFIED_KEY } else { key };
+        assert_eq!(Key::unified(own, MAIN_KEY).as_str(), expect);
+    }
+    let home = SessionKey::new("agent:main:home").unwrap();
+    assert_eq!(Key::unified(home, "home").as_str(), UNIFIED_KEY, "the configured main key is the main session");
+}
+
+#[test]
+fn people_on_channels_join_the_owner_only_where_they_share_the_main_session() {
+    let direct = Inbound::of("telegram", Peer { kind: PeerKind::Direct, id: "9" });
+    let group = Inbound::of("telegram", Peer { kind: PeerKind::Group, id: "-100" });
+    let topic = Inbound { thread: Some("5"), ..direct.clone() };
+    for (scope, message, key) in [
+        (DmScope::Main, &direct, UNIFIED_KEY),
+        (DmScope::Main, &topic, "agent:main:main:topic:5"),
+        (DmScope::Main, &group, "agent:main:telegram:group:-100"),
+        (DmScope::PerPeer, &direct, "agent:main:direct:9"),
+        (DmScope::PerChannelPeer, &direct, "agent:main:telegram:direct:9"),
+        (DmScope::PerAccountChannelPeer, &direct, "agent:main:telegram:default:direct:9"),
+    ] {
+        let router = Router { unified: true, ..router(scope) };
+        assert_eq!(router.route(message).unwrap().as_str(), key, "{scope:?} {message:?}");
+    }
+    let other =
+        Binding { agent: AgentId::new("work"), claim: Claim { channel: "telegram".into(), ..Claim::default() } };
+    let router = Router { unified: true, bindings: vec![other], ..router(DmScope::Main) };
+    assert_eq!(router.route(&direct).unwrap().as_str(), "agent:work:main", "another agent is another assistant");
 }
 
 fn id() -> impl Strategy<Value = String> {
