@@ -1,6 +1,8 @@
 //! `sessions …`: the commands that show and change how a conversation hangs together.
 
-use clap::{ArgGroup, Args, Subcommand};
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 use super::Output;
 
@@ -77,6 +79,34 @@ pub enum Edits {
         #[command(flatten)]
         output: Output,
     },
+    /// Write a session as one new file, as this program, nanobot or OpenClaw reads it
+    #[command(after_help = "Examples:\n  greenroom sessions export api:user:ann ann.jsonl\n  \
+        greenroom sessions export api:user:ann ann.jsonl --to nanobot")]
+    Export {
+        /// Session key
+        key: String,
+        /// The file; must not be there yet
+        file: PathBuf,
+        /// For which program
+        #[arg(long, value_enum, default_value_t)]
+        to: FileFormat,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Make a session of one file that this program, nanobot or OpenClaw wrote
+    #[command(after_help = "Examples:\n  greenroom sessions import ann.jsonl\n  \
+        greenroom sessions import 0193e0a1.jsonl --key api:user:ann")]
+    Import {
+        /// The file; is only read
+        file: PathBuf,
+        /// Session key, instead of the one that the file names; no session may have it yet
+        #[arg(long)]
+        key: Option<String>,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
     /// What is wrong with a transcript, and what a repair would do; without KEY with all of them
     #[command(after_help = "Examples:\n  greenroom sessions check\n  greenroom sessions check api:user:ann --json")]
     Check {
@@ -89,6 +119,18 @@ pub enum Edits {
     /// Mend a transcript: a torn end is moved aside, a missing header appended; nothing else is changed
     #[command(after_help = "Example:\n  greenroom sessions repair api:user:ann")]
     Repair(KeyArgs),
+}
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum FileFormat {
+    /// This program's transcript, as it is
+    #[default]
+    Greenroom,
+    /// nanobot's session file
+    Nanobot,
+    /// OpenClaw's transcript
+    Openclaw,
 }
 
 /// One session.

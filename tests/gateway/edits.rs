@@ -60,6 +60,7 @@ fn edited(place: &Place, key: &str) {
     settled(place, key, 11);
     say(place, key, "short");
     settled(place, key, 13);
+    brought(place, key);
     let compacted = printed(place, &["sessions", "compact", key, "--keep-last", "2"], 0);
     assert!(compacted["tokens_after"].as_u64() < compacted["tokens_before"].as_u64(), "{compacted}");
     assert_eq!(printed(place, &["sessions", "reset", key], 0)["entries"].as_array().unwrap().len(), 1);
@@ -68,6 +69,30 @@ fn edited(place: &Place, key: &str) {
     assert!(kinds.contains(&"compaction") && kinds.last() == Some(&"reset"), "{kinds:?}");
     let checked = printed(place, &["sessions", "check", key], 0);
     assert_eq!((&checked["healthy"], &checked["entries"]), (&json!(true), &json!(15)));
+}
+
+/// One session out to a file of each system, and back in.
+fn brought(place: &Place, key: &str) {
+    for format in ["greenroom", "nanobot", "openclaw"] {
+        let file = place.path().join(format!("{}-{format}.jsonl", key.replace(':', "-")));
+        let (file, new) = (file.to_str().unwrap(), format!("{key}-{format}"));
+        let out = printed(place, &["sessions", "export", key, file, "--to", format], 0);
+        assert_eq!((&out["key"], &out["file"]), (&json!(key), &json!(file)));
+        let again = printed(place, &["sessions", "export", key, file], 1);
+        assert_eq!(again["error"]["code"], "exists");
+        let back = printed(place, &["sessions", "import", file, "--key", &new], 0);
+        // Of the branch that was left nanobot gets the summary, as a message.
+        let messages = if format == "nanobot" { 9 } else { 10 };
+        assert_eq!((&back["key"], &back["messages"]), (&json!(new), &json!(messages)), "{back}");
+        let tree = printed(place, &["sessions", "tree", &new], 0);
+        assert_eq!(tree["name"], "Taxes", "{tree}");
+        assert_eq!(printed(place, &["sessions", "import", file, "--key", &new], 1)["error"]["code"], "exists");
+    }
+    let config = place.path().join("config.json");
+    let other = printed(place, &["sessions", "import", config.to_str().unwrap()], 1);
+    assert_eq!(other["error"]["code"], "not_a_session");
+    let message = other["error"]["message"].as_str().unwrap();
+    assert!(message.contains("config.json: line 1"), "{message}");
 }
 
 /// The tree, once the file has that many entries: it follows the journal.

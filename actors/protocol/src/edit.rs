@@ -5,8 +5,11 @@
 //!
 //! An asker whose channel closes does not know whether the edit took place; the tree says.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use domain::exchange::Remark;
+use domain::exchange::single::{Format, NotASession};
 use domain::ids::SessionKey;
 use serde::Serialize;
 
@@ -57,6 +60,13 @@ pub enum Edit {
         /// The last entry of the branch that is copied; `None` copies all.
         entry: Option<String>,
     },
+    /// A new file gets a copy, as one of the systems reads it.
+    Export {
+        /// The file; absolute.
+        file: PathBuf,
+        /// For which system.
+        format: Format,
+    },
 }
 
 /// What a compaction keeps.
@@ -85,6 +95,7 @@ pub enum Patience {
 /// {"key":"api:7","entries":["00c0…"],"leaf":"00c0…"}
 /// {"key":"api:7","entries":["00c0…"],"leaf":"00c0…","first_kept":"a41f…","tokens_before":9120,"tokens_after":802}
 /// {"key":"api:8","forked_from":"api:7","copied":12}
+/// {"key":"api:7","file":"/home/ann/api.7.jsonl","bytes":9120,"remarks":[]}
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -109,6 +120,17 @@ pub enum Edited {
         forked_from: SessionKey,
         /// How many lines were copied.
         copied: usize,
+    },
+    /// A file was made.
+    Exported {
+        /// The session.
+        key: SessionKey,
+        /// The file.
+        file: PathBuf,
+        /// Its length.
+        bytes: usize,
+        /// What stays behind.
+        remarks: Vec<Remark>,
     },
 }
 
@@ -153,6 +175,17 @@ pub enum EditError {
     /// The session that a fork is to make is there already.
     #[error("session {0} exists already")]
     Exists(SessionKey),
+    /// A file is in the way.
+    #[error("{} exists already", .0.display())]
+    FileExists(PathBuf),
+    /// A file that was to become a session is none.
+    #[error("{}: {why}", file.display())]
+    NotASession {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        why: NotASession,
+    },
     /// A text is too long.
     #[error("{what} has at most {chars_max} characters")]
     TooLong {
@@ -179,7 +212,8 @@ impl EditError {
             Self::Ambiguous(_) => "ambiguous_entry",
             Self::CutPair(_) => "cut_pair",
             Self::NotCompacted(_) => "nothing_to_compact",
-            Self::Exists(_) => "exists",
+            Self::Exists(_) | Self::FileExists(_) => "exists",
+            Self::NotASession { .. } => "not_a_session",
             Self::TooLong { .. } => "too_long",
             Self::Io(_) => "unreadable",
         }
@@ -191,8 +225,8 @@ impl EditError {
             Self::Busy | Self::Full => 429,
             Self::Stopping => 503,
             Self::NoSession | Self::UnknownEntry(_) => 404,
-            Self::Ambiguous(_) | Self::TooLong { .. } => 400,
-            Self::CutPair(_) | Self::NotCompacted(_) | Self::Exists(_) => 409,
+            Self::Ambiguous(_) | Self::TooLong { .. } | Self::NotASession { .. } => 400,
+            Self::CutPair(_) | Self::NotCompacted(_) | Self::Exists(_) | Self::FileExists(_) => 409,
             Self::Io(_) => 500,
         }
     }
@@ -213,7 +247,7 @@ impl Edit {
             Self::Branch { summary, .. } | Self::Compact { summary, .. } => {
                 within("a summary", summary.as_ref(), SUMMARY_CHARS_MAX)
             }
-            Self::Reset | Self::Repair | Self::Fork { .. } => Ok(()),
+            Self::Reset | Self::Repair | Self::Fork { .. } | Self::Export { .. } => Ok(()),
         }
     }
 }

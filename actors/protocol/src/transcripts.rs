@@ -8,16 +8,20 @@
 //! | [`TranscriptReader::tree`], [`TranscriptReader::check`] | doors, commands | how it hangs together, what is wrong with it; block |
 //! | [`TranscriptReader::archived`], [`TranscriptReader::read_archived`] | doors, commands | the same of the archive; both block |
 //! | [`TranscriptReader::put_away`], [`TranscriptReader::remove_put_away`] | doors, commands | what pruning looks through; both block |
+//! | [`TranscriptReader::bring_in`] | doors, commands | a file becomes a session; blocks |
 //! | [`TranscriptReader::turn`] | doors | one turn of a session that cannot be asked; blocks |
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use domain::exchange::Remark;
 use domain::ids::{SessionKey, TurnId};
 use domain::retention::PutAway;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use crate::edit::EditError;
 use crate::session::TurnRecord;
 
 /// The conversations of a workspace.
@@ -38,6 +42,14 @@ pub trait TranscriptReader: Send + Sync + 'static {
     fn put_away(&self) -> io::Result<Vec<PutAway>>;
     /// Removes one of these for good. Blocks.
     fn remove_put_away(&self, file: &str) -> io::Result<()>;
+    /// A file of any of the three systems becomes the session `key`, or the one that the file names, unless a transcript
+    /// of that is there, or it is not `is_free`. Blocks.
+    fn bring_in(
+        &self,
+        file: &Path,
+        key: Option<&SessionKey>,
+        is_free: &dyn Fn(&SessionKey) -> bool,
+    ) -> Result<BroughtIn, EditError>;
     /// The newest archived transcript of `key`. Blocks.
     fn read_archived(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>>;
     /// What the transcript says about a turn; `None` when it does not know it. Blocks.
@@ -73,6 +85,19 @@ pub struct Archived {
     /// When it was archived, ms since 1970; unknown for that of a stateless request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archived_ms: Option<u64>,
+}
+
+/// A session that was a file of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BroughtIn {
+    /// Session.
+    pub key: SessionKey,
+    /// The file that it was.
+    pub file: PathBuf,
+    /// How many messages are in it.
+    pub messages: usize,
+    /// What was odd.
+    pub remarks: Vec<Remark>,
 }
 
 /// One session, as a list shows it.

@@ -6,15 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use domain::compaction::{self, CompactError, Plan};
+use domain::exchange::single::{self, Format};
 use domain::ids::{EntryId, SessionId, SessionKey};
 use domain::transcript::{
     Addition, CompactionFields, Entry, HeaderFields, Kind, Pen, Position, RawParent, Reader, TreeIndex, copy,
     header_line, read_entry,
 };
-use protocol::edit::{Compacted, Edit, EditError, Keep};
+use jiff::tz::TimeZone;
+use protocol::edit::{Compacted, Edit, EditError, Edited, Keep};
 use serde_json::json;
-use supervision::ports::{Open, Ports};
+use supervision::ports::{DiskFile, Ports};
 
+use crate::new_file;
 use crate::reading::{Reading, Source};
 use crate::turn::Drawn;
 
@@ -41,7 +44,7 @@ pub struct NewSession<'a> {
     pub cwd: &'a str,
 }
 
-/// The lines of `edit`, which is no fork, behind what was `read`.
+/// The lines of `edit`, which writes no other file, behind what was `read`.
 pub fn draw(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Result<Drawn, EditError> {
     let Reading { header, mut tree, .. } = read;
     if tree.is_empty() {
@@ -82,7 +85,7 @@ pub fn draw(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Resul
         }
         // Whatever is written next has the file mended first.
         Edit::Repair if header.is_none() || source.has_more() => vec![pen.custom(REPAIRED, None)],
-        Edit::Repair | Edit::Fork { .. } => Vec::new(),
+        Edit::Repair | Edit::Fork { .. } | Edit::Export { .. } => Vec::new(),
     };
     for Addition { entry, .. } in &additions {
         let parent = entry.parent.clone().map_or(RawParent::Root, RawParent::Id);
@@ -163,15 +166,18 @@ pub fn fork(
         None => copy::fork(tree, version),
     };
     let steps = steps.map_err(|_| EditError::NoSession)?;
-    match ports.disk.stat(new.path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(unwritable(&error)),
-        Ok(_) => return Err(EditError::Exists(new.key.clone())),
-    }
-    write_new(&steps, source, end.as_deref(), new, ports).map_err(|error| unwritable(&error))
+    let write = |file: &dyn DiskFile| write_fork(file, &steps, source, end.as_deref(), new, ports);
+    new_file::make(&*ports.disk, &*ports.ids, new.path, write).map_err(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            EditError::Exists(new.key.clone())
+        } else {
+            unwritable(&error)
+        }
+    })
 }
 
-fn write_new(
+fn write_fork(
+    file: &dyn DiskFile,
     steps: &[copy::Step],
     source: &Source,
     end: Option<&str>,
@@ -179,29 +185,6 @@ fn write_new(
     ports: &Ports,
 ) -> io::Result<usize> {
     let session = SessionId(ports.ids.uuid_v7());
-    // No name of a transcript, so that it counts as none until it is whole.
-    let half = new.path.with_extension(format!("jsonl.new-{session}"));
-    let written = write_half(&half, session, steps, source, end, new, ports)
-        .and_then(|copied| ports.disk.rename(&half, new.path).map(|()| copied));
-    if written.is_err() {
-        // Whoever tidies up finds it by its name should this fail too.
-        let _ = ports.disk.remove(&half);
-    }
-    let copied = written?;
-    ports.disk.sync_dir(new.path.parent().unwrap_or(Path::new(".")))?;
-    Ok(copied)
-}
-
-fn write_half(
-    half: &Path,
-    session: SessionId,
-    steps: &[copy::Step],
-    source: &Source,
-    end: Option<&str>,
-    new: &NewSession<'_>,
-    ports: &Ports,
-) -> io::Result<usize> {
-    let file = ports.disk.open(half, Open::CreateNew)?;
     let now_ms = ports.clock.wall_ms();
     let from = new.from_path.display().to_string();
     let header =
@@ -234,8 +217,32 @@ fn write_half(
     bytes.extend_from_slice(mark.line.as_bytes());
     bytes.push(b'\n');
     file.write_at(&bytes, at)?;
-    file.sync_data()?;
     Ok(copied)
+}
+
+/// Writes the file that `format` makes of everything in `source`.
+pub fn export(
+    source: &Source,
+    key: &SessionKey,
+    path: &Path,
+    format: Format,
+    ports: &Ports,
+) -> Result<Edited, EditError> {
+    let mut bytes = Vec::new();
+    source.each_piece(|piece| bytes.extend_from_slice(piece)).map_err(|error| unreadable(&error))?;
+    if bytes.is_empty() {
+        return Err(EditError::NoSession);
+    }
+    let (bytes, remarks) = single::export(bytes, key, format, &TimeZone::system());
+    let write = |file: &dyn DiskFile| file.write_at(&bytes, 0);
+    new_file::make(&*ports.disk, &*ports.ids, path, write).map_err(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            EditError::FileExists(path.to_owned())
+        } else {
+            EditError::Io(format!("{} cannot be written: {error}", path.display()))
+        }
+    })?;
+    Ok(Edited::Exported { key: key.clone(), file: path.to_owned(), bytes: bytes.len(), remarks })
 }
 
 /// What a transcript that cannot be read is told as.

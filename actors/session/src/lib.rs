@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod actor;
+mod bring;
 mod context;
 mod drain;
 mod draw;
@@ -20,6 +21,7 @@ pub mod inbox;
 mod index;
 mod ledger;
 mod look;
+mod new_file;
 mod places;
 mod reading;
 pub mod repair;

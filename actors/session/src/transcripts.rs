@@ -9,10 +9,11 @@ use domain::ids::{SessionKey, TurnId};
 use domain::retention::PutAway;
 use domain::stem::{key_of, stem};
 use domain::transcript::{read_lines, recent_ids};
+use protocol::edit::EditError;
 use protocol::journal::{Line, Moving, RECENT_IDS_MAX, RecentId, RecentIds, ViewMark};
 use protocol::session::TurnRecord;
-use protocol::transcripts::{ArchivedPage, Check, Page, TranscriptReader, Tree};
-use supervision::ports::{Disk, Offload, Open, Ports, offload};
+use protocol::transcripts::{ArchivedPage, BroughtIn, Check, Page, TranscriptReader, Tree};
+use supervision::ports::{Disk, Ids, Offload, Open, Ports, offload};
 use tokio::sync::watch;
 
 use crate::context::record;
@@ -35,6 +36,7 @@ const FILES_PER_JOB: usize = 128;
 /// The transcripts of a workspace.
 pub struct Transcripts {
     pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) ids: Arc<dyn Ids>,
     pub(crate) dir: PathBuf,
     index: Index,
     pub(crate) shelf: crate::shelf::Known,
@@ -45,7 +47,7 @@ pub struct Transcripts {
 impl Transcripts {
     /// Those in `dir`. None is listed before [`discover`](Self::discover), or before its session is used.
     pub fn new(ports: Ports, dir: PathBuf) -> Self {
-        Self { disk: ports.disk, dir, index: Index::default(), shelf: Default::default() }
+        Self { disk: ports.disk, ids: ports.ids, dir, index: Index::default(), shelf: Default::default() }
     }
 
     /// The list of them.
@@ -179,6 +181,15 @@ impl TranscriptReader for Transcripts {
 
     fn remove_put_away(&self, file: &str) -> io::Result<()> {
         self.remove_shelved(file)
+    }
+
+    fn bring_in(
+        &self,
+        file: &Path,
+        key: Option<&SessionKey>,
+        is_free: &dyn Fn(&SessionKey) -> bool,
+    ) -> Result<BroughtIn, EditError> {
+        self.bring(file, key, is_free)
     }
 
     fn archived(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage> {

@@ -1,8 +1,11 @@
 //! Shows and changes how a conversation hangs together: through the gateway or, when none runs, by the same session actor
 //! in this process.
 
+use std::path::Path;
+
 use channel::gateway::edits::{self, Verb};
 use channel::gateway::letters::Fault;
+use domain::exchange::single::Format;
 use domain::ids::SessionKey;
 use domain::text::counted;
 use protocol::transcripts::TranscriptReader;
@@ -10,9 +13,9 @@ use serde_json::{Value, json};
 use supervision::real::real_ports;
 
 use super::{drawn, files, parse};
-use crate::app::{App, Options};
+use crate::app::{App, Hold, Options};
 use crate::cli::Output;
-use crate::cli::edits::{CompactArgs, Edits, KeyArgs};
+use crate::cli::edits::{CompactArgs, Edits, FileFormat, KeyArgs};
 use crate::commands::admin::{Admin, encode};
 use crate::commands::{print, print_json};
 use crate::config::Loaded;
@@ -25,6 +28,15 @@ const ROOT: &str = "root";
 pub async fn run(loaded: Loaded, what: Edits) -> anyhow::Result<()> {
     let (key, verb, body, output) = match what {
         Edits::Tree(KeyArgs { key, output }) => return tree(&loaded, &parse(&key)?, output).await,
+        Edits::Import { file, key, output } => return import(loaded, &file, key.as_deref(), output).await,
+        Edits::Export { key, file, to, output } => {
+            let format = match to {
+                FileFormat::Greenroom => Format::Greenroom,
+                FileFormat::Nanobot => Format::Nanobot,
+                FileFormat::Openclaw => Format::Openclaw,
+            };
+            (key, Verb::Export, json!({"file": std::path::absolute(file)?, "format": format}), output)
+        }
         Edits::Check { key, output } => return check(&loaded, key.as_deref(), output).await,
         Edits::Label { key, entry, text, output } => (key, Verb::Label, json!({"entry": entry, "text": text}), output),
         Edits::Rename { key, name, output } => (key, Verb::Rename, json!({"name": name}), output),
@@ -96,9 +108,43 @@ fn in_words(key: &SessionKey, verb: Verb, answer: &Value) -> String {
             let copied = counted(answer["copied"].as_u64().unwrap_or_default(), "line");
             format!("{} has {copied} of {key}", answer["key"].as_str().unwrap_or_default())
         }
+        Verb::Export => {
+            let file = answer["file"].as_str().unwrap_or_default();
+            format!("{key} is in {file}, {} bytes{}", answer["bytes"], remarks(answer))
+        }
         Verb::Repair if wrote => format!("{key} is mended; `greenroom sessions check {key}` says what is left"),
         Verb::Repair => format!("{key} has nothing that could be mended"),
     }
+}
+
+/// Each on a line of its own.
+fn remarks(answer: &Value) -> String {
+    let told = answer["remarks"].as_array().into_iter().flatten().map(|remark| {
+        let line = remark["line"].as_u64().map(|line| format!("line {line}: ")).unwrap_or_default();
+        format!("\n  {line}{}", remark["what"].as_str().unwrap_or_default())
+    });
+    told.collect()
+}
+
+async fn import(loaded: Loaded, file: &Path, key: Option<&str>, output: Output) -> anyhow::Result<()> {
+    let (file, key) = (std::path::absolute(file)?, key.map(parse).transpose()?);
+    let body: Value = match Admin::find(&loaded.paths).await? {
+        Some(admin) => admin.post("import", &json!({"file": file, "key": key})).await?.json().await?,
+        None => {
+            loaded.require_workspace().map_err(Exit::from)?;
+            let _held = Hold::take(&loaded.paths).await?;
+            let files = files(&loaded, real_ports(1)?);
+            // Nobody is at work, so what has no file is free.
+            let bring = move || files.bring_in(&file, key.as_ref(), &|_| true);
+            let brought = tokio::task::spawn_blocking(bring).await?;
+            serde_json::to_value(brought.map_err(|why| refused(edits::fault(&why)))?)?
+        }
+    };
+    if output.json {
+        return print_json(&body);
+    }
+    let messages = counted(body["messages"].as_u64().unwrap_or_default(), "message");
+    print(&format!("{} has {messages}{}", body["key"].as_str().unwrap_or_default(), remarks(&body)))
 }
 
 async fn tree(loaded: &Loaded, key: &SessionKey, output: Output) -> anyhow::Result<()> {

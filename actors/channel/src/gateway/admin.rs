@@ -193,7 +193,7 @@ struct BackupBody {
 }
 
 /// A request's body, or what is wrong with it.
-fn body_of(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Box<Response<Body>>> {
+pub(super) fn body_of(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Box<Response<Body>>> {
     body.map_err(|why| {
         Box::new(match why.status().as_u16() {
             413 => error(413, "request_too_large", &format!("a body here has at most {BODY_BYTES_MAX} bytes")),

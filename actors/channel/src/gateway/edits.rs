@@ -1,5 +1,5 @@
-//! `POST sessions/{key}/{label|rename|branch|reset|compact|fork|repair}`: changes a conversation between its turns. And
-//! what shows it: `GET sessions/{key}/{tree|check}`.
+//! `POST sessions/{key}/{label|rename|branch|reset|compact|fork|repair|export}`: changes a conversation between its turns.
+//! What shows it: `GET sessions/{key}/{tree|check}`. A file becomes a session: `POST import`.
 //!
 //! ```json
 //! label   {"entry":"a41f","text":"important"}      without "text" the label is taken away
@@ -9,11 +9,14 @@
 //! compact {"keep_last":20}  {"keep_days":7}  {"keep_important":true}  each also with "summary"
 //! fork    {"to":"api:8","entry":"a41f"}            without "entry" everything is copied
 //! repair  {}
+//! export  {"file":"/home/ann/7.jsonl","format":"nanobot"}  "greenroom", which it is unless given, or "openclaw"
+//! import  {"file":"/home/ann/7.jsonl","key":"api:7"}      without "key" the file has to say which session it is
 //! ```
 //!
 //! Each takes `"wait": false`, to be refused while a turn runs. The answers are [`protocol::edit::Edited`]. The operations
 //! are free of HTTP, so that a command without a gateway does the same.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +26,7 @@ use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::Response;
 use axum::routing::post;
+use domain::exchange::single::Format;
 use domain::ids::SessionKey;
 use protocol::edit::{Edit, EditError, Edited, Keep, Patience};
 use protocol::registry::{Sessions, Unreachable};
@@ -32,7 +36,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::admin::{BadKey, blocking, error, failed, json_of, key_and_body, key_of};
+use super::admin::{BadKey, blocking, body_of, error, failed, json_of, key_and_body, key_of};
 use super::letters::Fault;
 use super::serve::Gateway;
 
@@ -56,6 +60,8 @@ pub enum Verb {
     Fork,
     /// `repair`
     Repair,
+    /// `export`
+    Export,
 }
 
 #[derive(Deserialize)]
@@ -108,6 +114,23 @@ struct ForkBody {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct ExportBody {
+    file: PathBuf,
+    #[serde(default)]
+    format: Format,
+    #[serde(default = "yes")]
+    wait: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ImportBody {
+    file: PathBuf,
+    key: Option<SessionKey>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct EmptyBody {
     #[serde(default = "yes")]
     wait: bool,
@@ -130,6 +153,7 @@ impl Verb {
             Self::Compact => "compact",
             Self::Fork => "fork",
             Self::Repair => "repair",
+            Self::Export => "export",
         }
     }
 
@@ -168,6 +192,10 @@ impl Verb {
                 let ForkBody { to, entry, wait } = read(body)?;
                 (Edit::Fork { to, entry }, wait)
             }
+            Self::Export => {
+                let ExportBody { file, format, wait } = read(body)?;
+                (Edit::Export { file: absolute(file)?, format }, wait)
+            }
         };
         Ok((edit, if wait { Patience::Wait } else { Patience::Refuse }))
     }
@@ -177,6 +205,11 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let body = if body.is_empty() { b"{}" } else { body };
     // Its words name keys and places, and quote nothing but names of keys.
     serde_json::from_slice(body).map_err(|why| format!("the body cannot be used: {why}"))
+}
+
+/// A path that means the same to whoever asks and to the gateway.
+fn absolute(file: PathBuf) -> Result<PathBuf, String> {
+    if file.is_absolute() { Ok(file) } else { Err("\"file\" must be an absolute path".to_owned()) }
 }
 
 /// Has a session changed, which wakes when it sleeps.
@@ -201,7 +234,8 @@ pub async fn edit(sessions: &dyn Sessions, key: &SessionKey, edit: Edit, patienc
     }
 }
 
-fn fault(refused: &EditError) -> Fault {
+/// As the command line and the gateway tell it.
+pub fn fault(refused: &EditError) -> Fault {
     Fault::new(refused.status(), refused.code(), refused.to_string())
 }
 
@@ -211,7 +245,8 @@ fn refused(fault: &Fault) -> Response<Body> {
 
 /// The routes of all edits.
 pub(super) fn routes() -> Router<Arc<Gateway>> {
-    let verbs = [Verb::Label, Verb::Rename, Verb::Branch, Verb::Reset, Verb::Compact, Verb::Fork, Verb::Repair];
+    use Verb::{Branch, Compact, Export, Fork, Label, Rename, Repair, Reset};
+    let verbs = [Label, Rename, Branch, Reset, Compact, Fork, Repair, Export];
     verbs.into_iter().fold(Router::new(), |router, verb| {
         let answer = move |State(gateway): State<Arc<Gateway>>,
                            path: Result<Path<String>, PathRejection>,
@@ -237,6 +272,25 @@ async fn answer(
     match edit(&*gateway.doors.sessions, &key, asked, patience).await {
         Ok(edited) => json_of(&edited),
         Err(fault) => refused(&fault),
+    }
+}
+
+/// Answers `POST import`: a file becomes a session.
+pub(super) async fn import(State(gateway): State<Arc<Gateway>>, body: Result<Bytes, BytesRejection>) -> Response<Body> {
+    let asked = match body_of(body) {
+        Ok(body) => read::<ImportBody>(&body).and_then(|ImportBody { file, key }| Ok((absolute(file)?, key))),
+        Err(refused) => return *refused,
+    };
+    let (file, key) = match asked {
+        Ok(asked) => asked,
+        Err(why) => return error(400, "bad_body", &why),
+    };
+    let (files, sessions) = (Arc::clone(&gateway.config.transcripts), Arc::clone(&gateway.doors.sessions));
+    let bring = move || Ok(files.bring_in(&file, key.as_ref(), &|key| sessions.state(key).is_none()));
+    match blocking(&gateway, bring).await {
+        Ok(Ok(brought)) => json_of(&brought),
+        Ok(Err(why)) => refused(&fault(&why)),
+        Err(cause) => failed("the file", &cause),
     }
 }
 
@@ -291,6 +345,7 @@ mod tests {
             (Verb::Compact, r#"{"keep_last":3,"summary":"s"}"#, ok(compact(Keep::Messages(3), Some("s")))),
             (Verb::Compact, r#"{"keep_days":2}"#, ok(compact(Keep::Days(2), None))),
             (Verb::Compact, r#"{"keep_important":true}"#, ok(compact(Keep::Important, None))),
+            (Verb::Export, r#"{"file":"/x"}"#, ok(Edit::Export { file: "/x".into(), format: Format::Greenroom })),
             (Verb::Compact, r#"{"summary":"s"}"#, ok(compact(Keep::Important, Some("s")))),
         ] {
             assert_eq!(verb.parse(body.as_bytes()), expected, "{body}");
@@ -303,6 +358,8 @@ mod tests {
             (Verb::Compact, "{}", "keep_last"),
             (Verb::Compact, r#"{"keep_last":1,"keep_days":1}"#, "only one"),
             (Verb::Fork, r#"{"to":""}"#, "line 1"),
+            (Verb::Export, r#"{"file":"here"}"#, "absolute"),
+            (Verb::Export, r#"{"file":"/x","format":"other"}"#, "other"),
         ] {
             let why = verb.parse(body.as_bytes()).unwrap_err();
             assert!(why.contains(says), "{body}: {why}");

@@ -62,6 +62,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/sessions/{key}/delete", post(closing::delete))
         .route("/sessions/{key}/archive", post(closing::archive))
         .route("/sessions/{key}/unarchive", post(closing::unarchive))
+        .route("/import", post(edits::import))
         .route("/prune", post(prune::post))
         .route("/archive", get(closing::list))
         .route("/archive/{key}", get(closing::show))

@@ -10,10 +10,11 @@ use channel::Secret;
 use channel::doors::PhaseWord;
 use channel::gateway::{GatewayConfig, serve};
 use domain::ids::{SessionKey, TurnId};
+use protocol::edit::EditError;
 use protocol::journal::{BusyReason, Enqueued};
 use protocol::session::TurnRecord;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
-use protocol::transcripts::{ArchivedPage, Check, Page, Summary, TranscriptReader, Tree};
+use protocol::transcripts::{ArchivedPage, BroughtIn, Check, Page, Summary, TranscriptReader, Tree};
 use serde_json::{Value, json};
 use supervision::ports::Open;
 use testkit::deadline::with_deadline;
@@ -61,6 +62,14 @@ impl TranscriptReader for Files {
     }
     fn remove_put_away(&self, _: &str) -> std::io::Result<()> {
         Ok(())
+    }
+    fn bring_in(
+        &self,
+        _: &std::path::Path,
+        _: Option<&SessionKey>,
+        _: &dyn Fn(&SessionKey) -> bool,
+    ) -> Result<BroughtIn, EditError> {
+        Err(EditError::NoSession)
     }
     fn read_archived(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
         Ok(None)

@@ -10,6 +10,7 @@ use channel::{Hub, Phase};
 use domain::body::TurnBody;
 use domain::chat::{StopReason, Usage, plain_text};
 use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionId, SessionKey, Source, TurnId};
+use protocol::edit::EditError;
 use protocol::journal::{
     Accepted, AcceptedState, AskRows, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
     JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, OutRow, Quarantine, Rows, Told, Unfinished,
@@ -20,7 +21,7 @@ use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Mail, NotClosed, NotRestored, State, Status, Stopped, TurnRecord};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery, TopRow};
-use protocol::transcripts::{ArchivedPage, Check, Page, TranscriptReader, Tree};
+use protocol::transcripts::{ArchivedPage, BroughtIn, Check, Page, TranscriptReader, Tree};
 use protocol::turn::{Finished, TurnEvent, TurnEvents, TurnProgress, TurnResult};
 use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
 use supervision::ports::Ports;
@@ -357,6 +358,14 @@ impl TranscriptReader for Backend {
     }
     fn remove_put_away(&self, _: &str) -> std::io::Result<()> {
         Ok(())
+    }
+    fn bring_in(
+        &self,
+        _: &std::path::Path,
+        _: Option<&SessionKey>,
+        _: &dyn Fn(&SessionKey) -> bool,
+    ) -> Result<BroughtIn, EditError> {
+        Err(EditError::NoSession)
     }
     fn read_archived(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
         Ok(None)

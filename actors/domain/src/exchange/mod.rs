@@ -10,6 +10,7 @@
 pub mod json;
 pub mod nanobot;
 pub mod openclaw;
+pub mod single;
 
 use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};

@@ -39,7 +39,7 @@ pub(super) struct Edits {
 /// What a job made of an edit.
 enum Made {
     Drawn(Drawn),
-    Forked(Edited),
+    Copied(Edited),
 }
 
 // === impl Edits ===
@@ -114,9 +114,10 @@ impl Session {
                     let version = read.header.as_ref().map_or(3, |header| header.version);
                     draw::fork(&read.tree, version, &source, entry.as_deref(), &new, ports).map(|copied| {
                         shared.transcripts.list_new(to);
-                        Made::Forked(Edited::Forked { key: to.clone(), forked_from: key, copied })
+                        Made::Copied(Edited::Forked { key: to.clone(), forked_from: key, copied })
                     })
                 }
+                Edit::Export { file, format } => draw::export(&source, &key, file, *format, ports).map(Made::Copied),
                 Edit::Label { .. }
                 | Edit::Rename { .. }
                 | Edit::Branch { .. }
@@ -161,8 +162,8 @@ impl Session {
         };
         let drawn = match made {
             Ok(Made::Drawn(drawn)) => drawn,
-            Ok(Made::Forked(forked)) => {
-                self.end_edit(Ok(forked), ctx);
+            Ok(Made::Copied(copied)) => {
+                self.end_edit(Ok(copied), ctx);
                 return;
             }
             Err(error) => {

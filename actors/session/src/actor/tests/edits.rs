@@ -1,5 +1,6 @@
 //! Edits between turns.
 
+use domain::exchange::single::Format;
 use domain::ids::SessionKey;
 use domain::transcript::{Transcript, read_lines};
 use protocol::edit::{EDITS_MAX, Edit, EditError, Edited, Keep, Patience};
@@ -35,7 +36,7 @@ fn id(stage: &Stage, place: usize) -> String {
 fn entries(edited: &Edited) -> Vec<String> {
     match edited {
         Edited::Appended { entries, .. } => entries.iter().map(|id| id.as_ref().to_owned()).collect(),
-        Edited::Forked { .. } => panic!("it is no fork"),
+        Edited::Forked { .. } | Edited::Exported { .. } => panic!("nothing was appended"),
     }
 }
 
@@ -225,6 +226,34 @@ fn a_fork_is_a_session_of_its_own() {
         let forked = edit(&stage, Edit::Fork { to: whole, entry: None }).await;
         assert!(matches!(forked, Ok(Edited::Forked { copied: 4, .. })));
         assert_eq!(stage.disk.list(Path::new("/w/sessions")).unwrap().len(), 3, "no half files stay");
+    });
+}
+
+#[test]
+fn an_export_has_everything_and_comes_back_under_any_key() {
+    run_paused("export", async {
+        let mut stage = Stage::new();
+        stage.turn("one", "first").await;
+        // Nothing says that the file has the turn already.
+        let file = Path::new("/out/one.jsonl").to_owned();
+        stage.disk.create_dir_all(Path::new("/out")).unwrap();
+        let export = || Edit::Export { file: file.clone(), format: Format::Greenroom };
+        let done = edit(&stage, export()).await.unwrap();
+        let bytes = stage.disk.read(&file).unwrap();
+        let expected = Edited::Exported { key: key(), file: file.clone(), bytes: bytes.len(), remarks: Vec::new() };
+        assert_eq!((done, read_lines(&bytes).entries().len()), (expected, 2));
+        assert_eq!(edit(&stage, export()).await, Err(EditError::FileExists(file.clone())));
+        stage.filed(3).await;
+        assert_eq!(stage.file().as_bytes(), bytes);
+
+        let (files, to) = (stage.transcripts(), SessionKey::new("api:copy").unwrap());
+        assert_eq!(files.bring_in(&file, None, &|_| true), Err(EditError::Exists(key())), "its file is there");
+        assert_eq!(files.bring_in(&file, Some(&to), &|_| false), Err(EditError::Exists(to.clone())), "it is in use");
+        let brought = files.bring_in(&file, Some(&to), &|_| true).unwrap();
+        assert_eq!((&brought.key, brought.messages), (&to, 2));
+        assert!(files.page(None, 9).items.iter().any(|item| item.key == to));
+        assert_eq!(files.recent(&to).unwrap(), [], "message ids of another session are not its own");
+        assert_eq!(stage.disk.list(Path::new("/w/sessions")).unwrap().len(), 2, "no half files stay");
     });
 }
 
