@@ -88,11 +88,12 @@ fn brought(place: &Place, key: &str) {
         assert_eq!(tree["name"], "Taxes", "{tree}");
         assert_eq!(printed(place, &["sessions", "import", file, "--key", &new], 1)["error"]["code"], "exists");
     }
-    let config = place.path().join("config.json");
-    let other = printed(place, &["sessions", "import", config.to_str().unwrap()], 1);
+    let notes = place.path().join("notes.jsonl");
+    std::fs::write(&notes, "{\"note\":1}\n").unwrap();
+    let other = printed(place, &["sessions", "import", notes.to_str().unwrap()], 1);
     assert_eq!(other["error"]["code"], "not_a_session");
     let message = other["error"]["message"].as_str().unwrap();
-    assert!(message.contains("config.json: line 1"), "{message}");
+    assert!(message.contains("notes.jsonl: line 1"), "{message}");
 }
 
 /// The tree, once the file has that many entries: it follows the journal.
