@@ -62,6 +62,57 @@ fn tour(place: &Place) {
     assert_eq!(keys(place, &["sessions", "list", "--json"]), ["cli:a"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_put_away_or_set_aside_is_no_session_after_a_restart() {
+    let place = Place::new(json!({}));
+    let say = |key: &str| assert!(place.run(&["agent", "-s", key, "-m", "hello"]).status.success());
+    for key in ["cli:live", "cli:gone", "cli:away", "cli:torn"] {
+        say(key);
+    }
+    assert!(place.run(&["sessions", "delete", "cli:gone"]).status.success());
+    assert!(place.run(&["sessions", "archive", "cli:away"]).status.success());
+    let sessions = place.path().join("workspace/sessions");
+    let torn = sessions.join("cli.torn.jsonl");
+    std::fs::write(&torn, [std::fs::read(&torn).unwrap(), b"{\"type\":\"cu".to_vec()].concat()).unwrap();
+    say("cli:torn");
+    let live = std::fs::read(sessions.join("cli.live.jsonl")).unwrap();
+    std::fs::create_dir_all(sessions.join("directory.jsonl")).unwrap();
+    std::fs::create_dir_all(sessions.join("archive/nanobot")).unwrap();
+    let aside = [
+        "cli.old.jsonl.reset.2026-11-29T20-53-29.123Z",
+        "cli.old.jsonl.deleted.2026-11-29T20-53-29.123Z",
+        "cli.old.jsonl.bak-1-2",
+        "cli.old.jsonl.lock",
+        "cli.old.jsonl.corrupt-2026-11-29T20-53-29-123Z-0a1b2c3d.jsonl",
+        "archive/cli.old.jsonl",
+        "archive/nanobot/cli.older.jsonl",
+    ];
+    for name in aside {
+        std::fs::write(sessions.join(name), &live).unwrap();
+    }
+    std::os::unix::fs::symlink(sessions.join("cli.live.jsonl"), sessions.join("cli.link.jsonl")).unwrap();
+    let gateway = place.start().await;
+    let list = || {
+        let mut keys = keys(&place, &["sessions", "list", "--json"]);
+        keys.sort();
+        keys
+    };
+    assert_eq!(tokio::task::block_in_place(list), ["cli:live", "cli:torn"]);
+    gateway.kill_nine();
+    let _gateway = place.start().await;
+    assert_eq!(tokio::task::block_in_place(list), ["cli:live", "cli:torn"]);
+    let archived = || keys(&place, &["sessions", "list", "--archived", "--json"]);
+    let mut archived = tokio::task::block_in_place(archived);
+    archived.sort();
+    assert_eq!(archived, ["cli:away", "cli:old"]);
+    assert!(aside.iter().all(|name| sessions.join(name).exists()), "nothing of it was touched");
+    let names: Vec<String> =
+        std::fs::read_dir(&sessions).unwrap().map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
+    for part in ["cli.gone.jsonl.deleted.", "cli.torn.jsonl.damaged-"] {
+        assert!(names.iter().any(|name| name.starts_with(part)), "{part}: {names:?}");
+    }
+}
+
 #[test]
 fn sessions_end_and_come_back_without_a_gateway() {
     tour(&Place::new(json!({"session": {"maintenance": {"maxEntries": 1}}})));

@@ -219,6 +219,8 @@ pub enum EventName {
     JournalRepaired,
     /// A transcript file was damaged or changed by somebody else, and repaired.
     ViewRepaired,
+    /// A transcript that was loaded has lines that cannot be read. They stay as they are; everything else is used.
+    ViewDamaged,
     /// A session was deleted: its turns ended as cancelled, its file is a tombstone.
     SessionDeleted,
     /// A session was put into the archive.
@@ -279,6 +281,7 @@ impl EventName {
             Self::JournalWritable => "journal_writable",
             Self::JournalRepaired => "journal_repaired",
             Self::ViewRepaired => "view_repaired",
+            Self::ViewDamaged => "view_damaged",
             Self::SessionDeleted => "session_deleted",
             Self::SessionArchived => "session_archived",
             Self::SessionRestored => "session_restored",

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use domain::ids::EntryId;
 use domain::text::counted;
-use domain::transcript::{Head, leaf_line};
+use domain::transcript::{Head, LINE_BYTES_MAX, leaf_line};
 use protocol::journal::Line;
 use supervision::ports::{Disk, DiskFile, Open};
 
 use crate::reading::{PIECE_BYTES, Source};
-use crate::repair::{Cut, decide, text_of};
+use crate::repair::{Cut, decide, is_record, text_of};
 
 /// Copies of damaged bytes that one moment can have.
 const COPIES_MAX: u64 = 1000;
@@ -83,9 +83,11 @@ pub fn append(disk: &dyn Disk, path: &Path, known: Known, lines: &[Line], spare:
 }
 
 /// Brings the file up to the journal's lines: `at` bytes are known to be good, `lines` follow. A file that nothing is
-/// known of was brought along, and is taken as it is.
+/// known of was brought along, and is taken as it is, but for the end of its last line.
 pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare) -> io::Result<(Standing, Source)> {
     if at == 0 && lines.is_empty() {
+        // What cannot be written now is no worse for it: the next write sorts it out.
+        let _ = end_last_record(disk, path);
         return peek(disk, path, at, lines);
     }
     let file = create(disk, path)?;
@@ -174,6 +176,19 @@ fn end_of_last_line(file: &dyn DiskFile, length: u64) -> io::Result<u64> {
         end = start;
     }
     Ok(0)
+}
+
+/// Ends the last line of a file that was brought along, if it is a record that lacks nothing else: it is a part of the
+/// conversation like any other.
+fn end_last_record(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    let file = disk.open(path, Open::Write)?;
+    let length = file.opened().length;
+    let end = end_of_last_line(&*file, length)?;
+    let bytes = length.saturating_sub(end);
+    if bytes > 0 && bytes <= LINE_BYTES_MAX as u64 && is_record(&rest_of(&*file, end)?) {
+        file.write_at(b"\n", length)?;
+    }
+    Ok(())
 }
 
 fn line_ends_at(file: &dyn DiskFile, at: u64) -> io::Result<bool> {

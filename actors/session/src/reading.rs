@@ -57,6 +57,17 @@ pub struct Reading {
     pub times: Times,
     /// Length of the transcript.
     pub length: u64,
+    /// What is wrong with its lines.
+    pub faults: Option<Faults>,
+}
+
+/// Lines that cannot be read, or that are not what they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Faults {
+    /// How many; at least one.
+    pub count: usize,
+    /// The line of the first one, from 1.
+    pub first_line: usize,
 }
 
 /// Reads all of it. `turn` may need more than the model's window, of that many tokens.
@@ -74,13 +85,14 @@ pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Re
         recent.push(at, entry, bytes);
     };
     source.each_piece(|piece| reader.push(piece, &mut take))?;
-    let Findings { header, .. } = reader.finish(take);
+    let Findings { header, problems, problems_total } = reader.finish(take);
+    let faults = problems.first().map(|first| Faults { count: problems_total, first_line: first.line });
     if times.started_ms == 0 {
         let begun = tree.positions().next().map(|at| tree.timestamp_ms(at));
         times.started_ms = header.as_ref().map(|header| header.timestamp_ms).or(begun).unwrap_or(0);
     }
     let window = window(source, &tree, &recent, window_tokens, turn)?;
-    Ok(Reading { header, tree, window, preview: first, times, length: source.length() })
+    Ok(Reading { header, tree, window, preview: first, times, length: source.length(), faults })
 }
 
 /// The entries of `turn`, in whichever branch.

@@ -110,7 +110,7 @@ fn is_torn(rest: &[u8], missing: &[Line]) -> bool {
 }
 
 /// Whether a line is a JSON object with a type, as every transcript record is.
-fn is_record(line: &[u8]) -> bool {
+pub fn is_record(line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Record {
         r#type: String,

@@ -121,13 +121,13 @@ impl Transcripts {
 
     /// The keys of all files by their names, also of those that cannot be read. Blocks.
     pub fn keys(&self) -> io::Result<Vec<SessionKey>> {
-        let key = |path: &PathBuf| key_of(path.file_name()?.to_str()?.strip_suffix(".jsonl")?);
+        // A long key is in the header only.
+        let key = |path: &PathBuf| own_key(name_of(path)?).or_else(|| Some(self.row_of(path)?.0));
         Ok(self.names()?.iter().filter_map(key).collect())
     }
 
     fn row_of(&self, path: &Path) -> Option<(SessionKey, Row)> {
-        let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
-        self.row_of_stem(path, name)
+        self.row_of_stem(path, name_of(path)?)
     }
 
     /// The row of a transcript whose file is or was named after `name`.
@@ -140,10 +140,9 @@ impl Transcripts {
         head.truncate(got);
         let whole = got as u64 == bytes;
         let start = read_lines(if whole { &head } else { up_to_line_end(&head) });
-        let key = match &start.header.as_ref()?.session_key {
-            Some(key) => SessionKey::new(key).ok()?,
-            None => key_of(name)?,
-        };
+        // A copy under another name is no second file of the session that its header names.
+        let said = start.header.as_ref()?.session_key.as_deref().and_then(|key| SessionKey::new(key).ok());
+        let key = said.filter(|key| stem(key) == name).or_else(|| own_key(name))?;
         let updated_ms = if whole {
             start.last_ms()
         } else {
@@ -248,6 +247,17 @@ impl RecentIds for Transcripts {
             want = want.saturating_mul(4);
         }
     }
+}
+
+/// What a file that may be a transcript is named after.
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_suffix(".jsonl")
+}
+
+/// The key that such a name says. What was set aside has more behind `.jsonl`, also where that ends in the same way again
+/// (`….jsonl.corrupt-….jsonl` of OpenClaw): there the header has to say it, too.
+fn own_key(name: &str) -> Option<SessionKey> {
+    key_of(name).filter(|_| !name.contains(".jsonl."))
 }
 
 fn up_to_line_end(bytes: &[u8]) -> &[u8] {
@@ -404,6 +414,45 @@ mod tests {
             (list[0].entries, list[0].updated_ms, list[0].preview.as_deref()),
             (Some(2), 20, Some("hello there"))
         );
+    }
+
+    #[test]
+    fn what_was_put_away_or_set_aside_is_no_session_after_the_list_is_made_anew() {
+        let disk = PowerCutDisk::new();
+        let long = key(&format!("api:{}", "l".repeat(400)));
+        let odd = key("api:a:jsonl:b");
+        for key in [&key("api:live"), &key("api:moved"), &long, &odd] {
+            write(&*disk, key, 1, "hello");
+        }
+        let live = disk.read(Path::new("/s/api.live.jsonl")).unwrap();
+        disk.create_dir_all(Path::new("/s/archive/nanobot")).unwrap();
+        for name in [
+            "api.gone.jsonl.deleted.2026-11-29T20-53-29.123Z",
+            "api.gone.jsonl.archived.2026-11-29T20-53-29.123Z",
+            "api.gone.jsonl.reset.2026-11-29T20-53-29.123Z",
+            "api.gone.jsonl.deleted.2026-11-29T20-53-29.123Z.zst",
+            "api.gone.jsonl.bak-77-1795985609123",
+            "api.gone.jsonl.lock",
+            "api.gone.jsonl.damaged-1795985609123",
+            "api.gone.jsonl.corrupt-2026-11-29T20-53-29-123Z-0a1b2c3d.jsonl",
+            ".api.gone.jsonl.new",
+            "api.gone.JSONL",
+            "Api.gone.jsonl",
+            "archive/api.gone.jsonl",
+            "archive/api.gone.jsonl.archived.2026-11-29T20-53-29.123Z",
+            "archive/nanobot/api.gone.jsonl",
+        ] {
+            disk.open(&Path::new("/s").join(name), Open::Create).unwrap().write_at(&live, 0).unwrap();
+        }
+        // A copy is a session of its own, not a second file of the first.
+        disk.rename(Path::new("/s/api.moved.jsonl"), Path::new("/s/api.copy.jsonl")).unwrap();
+        let transcripts = discovered(disk);
+        let listed: Vec<SessionKey> = transcripts.page(None, 100).items.into_iter().map(|one| one.key).collect();
+        let expected = [odd, key("api:copy"), key("api:live"), long];
+        assert_eq!(listed, expected);
+        let mut named = transcripts.keys().unwrap();
+        named.sort();
+        assert_eq!(named, expected, "a check looks at the same");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::drain::Drain;
 use crate::file::{self, Found, Spare, Standing};
 use crate::index::Row;
 use crate::ledger::Ledger;
-use crate::reading::{self, Reading};
+use crate::reading::{self, Faults, Reading};
 use crate::shared::Shared;
 use crate::turn::{self, Cut, Machine, Shown, Verdict};
 use crate::view::View;
@@ -183,7 +183,7 @@ impl Session {
         event.inbox = Some(inbox as u64);
         event.cause = self.crash.last_event();
         let id = self.shared.log.record(event);
-        self.report_found(standing.found, Some(id));
+        self.report_file(standing.found, read.faults, id);
         if has_lines && complete {
             self.tell_written(through);
         }
@@ -267,6 +267,19 @@ impl Session {
         if let Some(lost) = found.lost {
             event.lost = lost;
         }
+        self.shared.log.record(event);
+    }
+
+    /// Says what was found in the file, and what of it cannot be read.
+    fn report_file(&self, found: Option<Found>, faults: Option<Faults>, activated: String) {
+        self.report_found(found, Some(activated.clone()));
+        let Some(Faults { count, first_line }) = faults else { return };
+        let mut event = self.event(EventName::ViewDamaged, None);
+        event.cause = Some(activated);
+        event.reason = Some(format!(
+            "{}, the first in line {first_line}; `greenroom sessions check` lists them",
+            counted(count as u64, "fault")
+        ));
         self.shared.log.record(event);
     }
 

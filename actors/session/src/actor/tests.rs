@@ -2,6 +2,7 @@
 
 mod anew;
 mod audience;
+mod brought;
 mod closing;
 mod crashes;
 mod double;

@@ -141,6 +141,23 @@ fn a_file_that_was_brought_along_is_left_as_it_is() {
 }
 
 #[test]
+fn the_last_record_of_a_file_that_was_brought_along_counts_also_without_its_line_end() {
+    for (last, ended) in [(r#"{"type":"custom","id":"b"}"#, true), (r#"{"type":"cust"#, false), ("42", false)] {
+        let (disk, path) = disk();
+        let brought = [text_of(&[line("a")]), last.into()].concat();
+        put(&*disk, &path, &brought);
+        let (standing, bytes) = opened(&*disk, &path, 0, &[], &spare()).unwrap();
+        assert_eq!(standing.found, None);
+        assert_eq!(bytes.ends_with(b"}\n") && bytes.len() == brought.len() + 1, ended, "{last}");
+        assert_eq!(disk.read(&path).unwrap(), if ended { bytes } else { brought }, "{last}");
+    }
+    let (disk, path) = disk();
+    put(&*disk, &path, line("a").text.as_bytes());
+    disk.set_full(true);
+    assert!(opened(&*disk, &path, 0, &[], &spare()).is_ok(), "a full disk keeps nobody from looking");
+}
+
+#[test]
 fn foreign_lines_stay_and_a_leaf_row_points_at_ours() {
     let (disk, path) = disk();
     let mut bytes = text_of(&[line("a")]);

@@ -45,6 +45,7 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::DeliveryFailed
         | EventName::DeliveryRepeated
         | EventName::ViewRepaired
+        | EventName::ViewDamaged
         | EventName::ConfigRejected => tracing::Level::WARN,
         EventName::Started
         | EventName::Exited

@@ -269,6 +269,7 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::LetterShed
         | EventName::Recovered
         | EventName::ViewRepaired
+        | EventName::ViewDamaged
         | EventName::SessionDeleted
         | EventName::SessionArchived
         | EventName::SessionRestored

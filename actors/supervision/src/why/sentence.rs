@@ -76,6 +76,7 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::JournalWritable => format!("The journal could write again: {reason}"),
         EventName::JournalRepaired => format!("The journal was repaired after damage: {reason}"),
         EventName::ViewRepaired => format!("The transcript file was repaired: {reason}"),
+        EventName::ViewDamaged => format!("The transcript file was read around its damage: {reason}"),
         EventName::SessionDeleted => format!("The session was deleted: {reason}"),
         EventName::SessionArchived => format!("The session was archived: {reason}"),
         EventName::SessionRestored => "The session was taken back from the archive".to_owned(),
@@ -272,6 +273,7 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::Recovered
         | EventName::JournalWritable
         | EventName::ViewRepaired
+        | EventName::ViewDamaged
         | EventName::SessionDeleted
         | EventName::SessionArchived
         | EventName::SessionRestored
