@@ -184,4 +184,52 @@ mod tests {
         let _command = Lock::take(&file, directory.path(), Purpose::OneShot).unwrap();
         assert_eq!((Lock::gateway(&file), Lock::holder(&file).is_some()), (None, true));
     }
+
+    /// A lock file as a holder of long ago left it, with a process id that somebody else has by now.
+    fn left_behind(file: &Path) -> String {
+        let pid = std::process::id();
+        let text = format!(r#"{{"pid":{pid},"host":"h","started":"2001-01-01T00:00:00Z","version":"0"}}"#);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, &text).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_lock_that_nobody_holds_is_taken_whatever_stands_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("run/lock");
+        left_behind(&file);
+        assert_eq!((Lock::holder(&file), Lock::gateway(&file)), (None, None), "whoever that was has ended");
+        drop(Lock::take(&file, directory.path(), Purpose::OneShot).unwrap());
+        for text in ["", "{", "\0\0\0", "not a name of anybody, and longer than the one that comes"] {
+            std::fs::write(&file, text).unwrap();
+            let lock = Lock::take(&file, directory.path(), Purpose::OneShot).unwrap();
+            let holder: Holder = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            assert_eq!(holder.pid, std::process::id());
+            drop(lock);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_live_holder_is_waited_for_and_named_and_never_driven_out_however_old_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("run/lock");
+        let text = left_behind(&file);
+        let held = File::open(&file).unwrap();
+        held.try_lock().unwrap();
+        let patience = Duration::from_secs(30);
+        let taking = || Lock::take_patiently(&file, directory.path(), Purpose::OneShot, patience);
+        assert!(tokio::time::timeout(Duration::from_secs(29), taking()).await.is_err(), "it waits as long as it may");
+        let refused = tokio::time::timeout(Duration::from_secs(31), taking()).await.unwrap().unwrap_err();
+        let said = refused.to_string();
+        assert!(said.contains("is in use by process") && said.contains("since 2001-01-01"), "{said}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "the holder's lock is left as it is");
+        // One that ends while it is waited for is followed at once.
+        let ending = async move {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            drop(held);
+        };
+        let (taken, ()) = tokio::join!(taking(), ending);
+        assert!(taken.is_ok());
+    }
 }

@@ -9,6 +9,7 @@ mod command_line;
 mod dead_letters;
 mod doors;
 mod edits;
+mod every_step;
 mod idle;
 mod isolation;
 mod journal_repair;
