@@ -41,12 +41,15 @@ pub enum Sessions {
     /// Take the newest archived session of a key back, if the key has no newer one
     #[command(after_help = "Example:\n  greenroom sessions unarchive websocket:ann")]
     Unarchive(OneSession),
-    /// Let old sessions and files go, as session.maintenance says
-    #[command(after_help = "Examples:\n  greenroom sessions prune --dry-run\n  greenroom sessions prune --json")]
+    /// Say which old sessions and files have to go, as session.maintenance has it; with its mode `enforce`, let them go
+    #[command(after_help = "Examples:\n  greenroom sessions prune\n  greenroom sessions prune --enforce --json")]
     Prune {
-        /// Only say what would go
-        #[arg(long)]
+        /// Only say what would go, also with the mode `enforce`
+        #[arg(long, conflicts_with = "enforce")]
         dry_run: bool,
+        /// Let it go, whatever the mode is
+        #[arg(long)]
+        enforce: bool,
         /// How to print.
         #[command(flatten)]
         output: Output,

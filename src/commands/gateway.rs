@@ -5,6 +5,7 @@ use std::time::Duration;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use supervision::log::{LogOptions, LogWriter};
 use supervision::real::real_ports;
+use tokio_util::sync::CancellationToken;
 
 use crate::app::lock::Lock;
 use crate::app::{App, Options, Purpose};
@@ -16,7 +17,7 @@ use crate::exit::{Exit, ExitCode};
 const LOG_FILES_MAX: u32 = 1000;
 
 /// Reads the configuration; that one was refused is told in the supervision log too.
-pub fn load(place: &Place) -> anyhow::Result<Loaded> {
+fn load(place: &Place) -> anyhow::Result<Loaded> {
     super::load(place).inspect_err(|refused| {
         let Ok(found) = super::survey(place) else { return };
         if let Err(error) = record_refusal(found.paths, refused) {
@@ -43,42 +44,55 @@ fn record_refusal(paths: Paths, refused: &anyhow::Error) -> std::io::Result<()> 
     Ok(())
 }
 
-/// Serves until stopped.
-pub async fn run(loaded: Loaded) -> anyhow::Result<()> {
+/// Serves until stopped. A signal that comes while it starts stops it as soon as it can do so in order: then no door is
+/// opened.
+pub async fn run(place: &Place) -> anyhow::Result<()> {
+    let stop = stopped_by_signals()?;
+    let loaded = load(place)?;
     let files = crate::app::limits::raise_file_limit();
     tracing::info!(files, "file limit");
     let mut app = App::start(Options::gateway(loaded)).await?;
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        ended = serve(&mut app) => ended?,
+    }
+    stop.cancel();
+    super::print("stopping: running turns may end, waiting ones are kept; Ctrl-C again stops at once")?;
+    app.stop().await;
+    Ok(())
+}
+
+/// Opens the doors; returns when somebody asked that they be closed.
+async fn serve(app: &mut App) -> anyhow::Result<()> {
     for line in app.serve().await? {
         super::print(&line)?;
     }
-    let ended = tokio::select! {
+    tokio::select! {
         biased;
-        () = stop_signal()? => Ok(()),
-        why = app.failed() => Err(Exit::new(ExitCode::Disk, format!("the journal's disk failed: {why}"))),
+        why = app.failed() => Err(Exit::new(ExitCode::Disk, format!("the journal's disk failed: {why}")).into()),
         () = app.drained() => Ok(()),
-    };
-    match ended {
-        Ok(()) => {
-            super::print("stopping: running turns may end, waiting ones are kept; Ctrl-C again stops at once")?;
-            tokio::select! {
-                biased;
-                _ = tokio::signal::ctrl_c() => Err(Exit::new(ExitCode::Interrupted, "stopped at once").into()),
-                () = app.stop() => Ok(()),
-            }
-        }
-        Err(exit) => Err(exit.into()),
     }
 }
 
-/// Returns when SIGINT or SIGTERM arrives.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+/// A token that is cancelled when SIGINT or SIGTERM arrives. From then on, whoever cancelled it, SIGINT ends the process.
+fn stopped_by_signals() -> anyhow::Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(async move {
+    let asked = CancellationToken::new();
+    let stop = asked.clone();
+    // On a thread of its own: a start blocks the one that it runs on.
+    tokio::spawn(async move {
         tokio::select! {
             biased;
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            () = stop.cancelled() => {}
         }
-    })
+        stop.cancel();
+        interrupt.recv().await;
+        eprintln!("greenroom: stopped at once");
+        std::process::exit(ExitCode::Interrupted as i32);
+    });
+    Ok(asked)
 }

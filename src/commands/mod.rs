@@ -37,7 +37,7 @@ use crate::exit::Exit;
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     let place = cli.place;
     match cli.command {
-        Command::Gateway { what: None } => gateway::run(gateway::load(&place)?).await,
+        Command::Gateway { what: None } => gateway::run(&place).await,
         Command::Gateway { what: Some(Gateway::Drain(arguments)) } => drain::run(&look(&place)?, &arguments).await,
         Command::Agent(arguments) => agent::run(load(&place)?, arguments).await,
         Command::Onboard(output) => onboard::run(&place, output),

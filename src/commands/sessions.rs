@@ -6,6 +6,7 @@ mod edits;
 use std::sync::Arc;
 
 use channel::gateway::closing::shown as archived;
+use channel::gateway::prune::Asked;
 use channel::gateway::{listed, open_turns};
 use domain::ids::SessionKey;
 use protocol::transcripts::TranscriptReader;
@@ -32,7 +33,7 @@ pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
         Sessions::Delete(one) => closing::run(loaded, &parse(&one.key)?, Act::Delete, one.output).await,
         Sessions::Archive(one) => closing::run(loaded, &parse(&one.key)?, Act::Archive, one.output).await,
         Sessions::Unarchive(one) => closing::run(loaded, &parse(&one.key)?, Act::Unarchive, one.output).await,
-        Sessions::Prune { dry_run, output } => prune::run(loaded, dry_run, output).await,
+        Sessions::Prune { dry_run, enforce, output } => prune::run(loaded, Asked { dry_run, enforce }, output).await,
         Sessions::Release { key, output } => release(loaded, &parse(&key)?, output).await,
     }
 }

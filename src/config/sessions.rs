@@ -57,7 +57,8 @@ section! {
 section! {
     /// `session.maintenance`: see `domain::retention`. Nothing goes unless a limit is set.
     Maintenance {
-        /// What the gateway does once a day: tell what would go, or let it go. Not set: nothing.
+        /// What the gateway does once a day: tell what would go, or let it go. Not set: nothing. `sessions prune` only
+        /// tells unless it is `enforce`.
         mode: Option<MaintenanceMode> = None, Kind::Choice(&["warn", "enforce"]);
         /// Days since the last message after which a session goes; and since it was put away, a file.
         prune_after_days: Option<u64> = None, Kind::Whole(1, DAYS_MAX);

@@ -58,8 +58,19 @@ fn tour(place: &Place) {
     let told = run(place, &["sessions", "prune", "--dry-run", "--json"]).unwrap();
     let items = told["items"].as_array().unwrap();
     assert!(items.len() == 1 && items[0]["session"] == "cli:b" && items[0]["done"] == false, "{told}");
-    run(place, &["sessions", "prune", "--json"]).unwrap();
+    let told = run(place, &["sessions", "prune", "--json"]).unwrap();
+    assert_eq!((&told["dry_run"], &told["items"][0]["done"]), (&json!(true), &json!(false)), "the mode is not enforce");
+    assert_eq!(keys(place, &["sessions", "list", "--json"]).len(), 2);
+    let told = run(place, &["sessions", "prune", "--enforce", "--json"]).unwrap();
+    assert_eq!((&told["dry_run"], &told["items"][0]["done"]), (&json!(false), &json!(true)), "{told}");
+    assert_eq!((&told["items"].as_array().unwrap().len(), &told["freed_bytes"]), (&1, &json!(0)), "a tombstone stays");
     assert_eq!(keys(place, &["sessions", "list", "--json"]), ["cli:a"]);
+    let acts = ["session_deleted", "session_archived", "session_restored", "sessions_pruned"];
+    let told = place.events().into_iter().filter(|event| acts.iter().any(|act| event["event"] == *act));
+    let told: Vec<_> = told.map(|event| (event["event"].clone(), event["session"].clone())).collect();
+    let expected =
+        [(0, json!("cli:a")), (1, json!("cli:b")), (2, json!("cli:b")), (0, json!("cli:b")), (3, Value::Null)];
+    assert_eq!(told, expected.map(|(act, key)| (json!(acts[act]), key)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,9 +129,46 @@ fn sessions_end_and_come_back_without_a_gateway() {
     tour(&Place::new(json!({"session": {"maintenance": {"maxEntries": 1}}})));
 }
 
+#[test]
+fn pruning_in_mode_enforce_does_it_and_says_so() {
+    let maintenance = json!({"maxEntries": 1, "mode": "enforce"});
+    let place = Place::new(json!({"session": {"maintenance": maintenance}}));
+    for key in ["cli:a", "cli:b"] {
+        assert!(place.run(&["agent", "-s", key, "-m", "hello"]).status.success());
+    }
+    for (arguments, last, left) in [
+        (&["sessions", "prune", "--dry-run"][..], "1 session and 0 files would go; --enforce does it", 2),
+        (&["sessions", "prune"], "1 session deleted, 0 files removed, 0 of", 1),
+        (&["sessions", "prune"], "nothing has to go", 1),
+    ] {
+        let out = place.run(arguments);
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && said.lines().last().unwrap().starts_with(last), "{arguments:?}: {said}");
+        assert_eq!(keys(&place, &["sessions", "list", "--json"]).len(), left, "{said}");
+    }
+    let both = place.run(&["sessions", "prune", "--dry-run", "--enforce"]);
+    assert_eq!(both.status.code(), Some(2));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_end_and_come_back_through_the_gateway() {
     let place = Place::new(json!({"session": {"maintenance": {"maxEntries": 1}}}));
     let _gateway = place.start().await;
     tour(&place);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_session_is_not_archived() {
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    socket.say("a", "slow [[delay=600000]]", "m1").await;
+    socket.until("accepted").await;
+    tokio::task::block_in_place(|| {
+        let (code, body) = run(&place, &["sessions", "archive", "websocket:a", "--json"]).unwrap_err();
+        assert_eq!((code, &body["error"]["code"]), (Some(7), &json!("busy")));
+        let deleted = run(&place, &["sessions", "delete", "websocket:a", "--json"]).unwrap();
+        assert_eq!(deleted["cancelled"], 1);
+    });
 }

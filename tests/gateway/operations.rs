@@ -1,6 +1,7 @@
 //! What whoever is on call uses: health, metrics, tree, logs, backup, orderly stop.
 
 use serde_json::{Value, json};
+use testkit::deadline::with_deadline;
 
 use crate::support::{Place, said};
 
@@ -120,6 +121,26 @@ async fn an_orderly_stop_keeps_the_running_turn_for_the_next_start_and_counts_it
     let recovered: Vec<_> = events.iter().filter(|event| event["event"] == "turn_recovered").collect();
     assert_eq!(recovered.len(), 1, "{events:?}");
     assert!(recovered[0]["reason"].as_str().unwrap().contains("interrupted"), "{}", recovered[0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_during_the_start_stops_in_order() {
+    for signal in ["TERM", "INT"] {
+        let place = Place::new(json!({}));
+        let gateway = place.spawn();
+        let begun = async {
+            while !place.path().join("run/lock").exists() {
+                tokio::task::yield_now().await;
+            }
+        };
+        with_deadline("the start", begun).await;
+        gateway.signal(signal);
+        assert_eq!(gateway.ended().await, Some(0), "{signal}");
+        assert_eq!(place.events().last().unwrap()["event"], "process_stopped", "{signal}");
+        assert_eq!(place.start().await.terminate().await, Some(0));
+        let started = place.events().into_iter().rfind(|event| event["event"] == "process_started").unwrap();
+        assert_eq!(started["reason"], "gateway; the process before it stopped in order");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

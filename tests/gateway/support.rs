@@ -248,8 +248,13 @@ impl Gateway {
     }
 
     /// SIGTERM, and waits for the end; returns the exit code.
-    pub async fn terminate(mut self) -> Option<i32> {
+    pub async fn terminate(self) -> Option<i32> {
         self.signal("TERM");
+        self.ended().await
+    }
+
+    /// Waits for the end; returns the exit code, if no signal was the end.
+    pub async fn ended(mut self) -> Option<i32> {
         let wait = tokio::task::spawn_blocking(move || self.child.wait().unwrap().code());
         with_deadline("orderly stop", wait).await.unwrap()
     }

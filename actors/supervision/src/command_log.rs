@@ -45,7 +45,14 @@ fn of_turns(event: &Event) -> bool {
 fn is_act(event: &Event) -> bool {
     matches!(
         event.event,
-        EventName::Released | EventName::LetterRetried | EventName::LetterDropped | EventName::JournalRepaired
+        EventName::Released
+            | EventName::LetterRetried
+            | EventName::LetterDropped
+            | EventName::JournalRepaired
+            | EventName::SessionDeleted
+            | EventName::SessionArchived
+            | EventName::SessionRestored
+            | EventName::SessionsPruned
     )
 }
 
@@ -87,6 +94,10 @@ mod tests {
             (EventName::Exited, Kind::Session, true, false, true, false),
             (EventName::Released, Kind::Session, true, false, true, true),
             (EventName::LetterDropped, Kind::Journal, true, false, true, true),
+            (EventName::SessionDeleted, Kind::Session, true, false, true, true),
+            (EventName::SessionArchived, Kind::Session, true, false, true, true),
+            (EventName::SessionRestored, Kind::Session, true, false, true, true),
+            (EventName::SessionsPruned, Kind::Registry, false, false, true, true),
             (EventName::JournalRepaired, Kind::Journal, false, false, true, true),
         ] {
             let event = about(name, kind, session, panics);

@@ -68,7 +68,7 @@ pub async fn close(sessions: &dyn Sessions, key: &SessionKey, to: Shelf, open: O
     sessions.tell(key, Mail::Close { to, if_quiet: open == Open::Refused, reply }).map_err(unreachable)?;
     let closed = answered(answer).await?.map_err(|why| match why {
         NotClosed::Nothing => fault(404, "not_found", why.to_string()),
-        NotClosed::Busy => fault(409, "busy", why.to_string()),
+        NotClosed::Busy => fault(429, "busy", why.to_string()),
         NotClosed::Leaving => fault(503, "leaving", why.to_string()),
     })?;
     let state = match to {

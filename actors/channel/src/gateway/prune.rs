@@ -1,5 +1,6 @@
-//! `POST prune`: lets old sessions and files go, as `domain::retention` decides; once a day by itself where that is
-//! configured. Free of HTTP, so that a command without a gateway does the same.
+//! `POST prune`: tells which old sessions and files have to go, as `domain::retention` decides, and lets them go where the
+//! configuration or the request wants that; once a day by itself where that is configured. Free of HTTP, so that a command
+//! without a gateway does the same. A session that is done stands as a tombstone; only what was removed is freed.
 //!
 //! ```json
 //! {"dry_run":false,"items":[{"session":"hook:1","why":"age","bytes":812,"done":true},
@@ -60,12 +61,36 @@ pub enum Daily {
     Prune,
 }
 
+/// What a request says about itself: `dry_run=true&enforce=true`, both `false` unless given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct Asked {
+    /// Only tell, whatever is configured.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Let go, whatever is configured.
+    #[serde(default)]
+    pub enforce: bool,
+}
+
+impl Pruning {
+    /// Whether a request is carried out: only where it says so or where the gateway prunes by itself.
+    pub fn run(&self, asked: Asked) -> Run {
+        match (asked, self.daily) {
+            (Asked { dry_run: true, .. }, _) => Run::Dry,
+            (Asked { enforce: true, .. }, _) | (_, Daily::Prune) => Run::Real,
+            (_, Daily::Nothing | Daily::Tell) => Run::Dry,
+        }
+    }
+}
+
 /// Whether anything is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Run {
-    /// Only told.
+    /// Only answered.
     Dry,
-    /// Done.
+    /// Answered, and told in the log.
+    Tell,
+    /// Done, and told in the log.
     Real,
 }
 
@@ -87,23 +112,26 @@ pub struct Parts<'a> {
 /// Decides what has to go, and lets it go.
 pub async fn prune(parts: Parts<'_>, pruning: &Pruning, run: Run) -> Result<Value, Fault> {
     let plan = planned(&parts, pruning).await?;
-    let (mut items, mut done) = (Vec::new(), (0, 0));
+    let (mut items, mut done, mut freed) = (Vec::new(), (0, 0), 0);
     for (file, why) in &plan.files {
         let gone = run == Run::Real && remove(&parts, file.file.clone()).await;
         done.0 += usize::from(gone);
+        freed += if gone { file.bytes } else { 0 };
         items.push(json!({"file": file.file, "why": why, "bytes": file.bytes, "at_ms": file.at_ms, "done": gone}));
     }
     for (entry, why) in &plan.sessions {
-        let gone = run == Run::Real && let_go(&parts, entry, *why).await;
+        let gone = run == Run::Real && let_go(&parts, entry, *why, &mut freed).await;
         done.1 += usize::from(gone);
         items.push(json!({
             "session": entry.key, "why": why, "bytes": entry.bytes, "updated_ms": entry.updated_ms, "done": gone,
         }));
     }
-    tell(&parts, &plan, run, done);
-    Ok(json!({
-        "dry_run": run == Run::Dry, "items": items, "bytes": plan.bytes, "freed_bytes": plan.freed_bytes, "next": null,
-    }))
+    let dry = run != Run::Real;
+    if run != Run::Dry {
+        tell(&parts, &plan, dry, done);
+    }
+    let freed = if dry { plan.freed_bytes } else { freed };
+    Ok(json!({"dry_run": dry, "items": items, "bytes": plan.bytes, "freed_bytes": freed, "next": null}))
 }
 
 async fn planned(parts: &Parts<'_>, pruning: &Pruning) -> Result<Plan, Fault> {
@@ -123,13 +151,17 @@ async fn planned(parts: &Parts<'_>, pruning: &Pruning) -> Result<Plan, Fault> {
     Ok(plan(&pruning.limits, &pruning.main_key, sessions, files, parts.ports.clock.wall_ms()))
 }
 
-/// Makes a tombstone of a session; removes that, too, if it is space that is wanted.
-async fn let_go(parts: &Parts<'_>, entry: &Entry, why: Why) -> bool {
+/// Makes a tombstone of a session; removes that, too, if it is space that is wanted. Returns whether the session is gone.
+async fn let_go(parts: &Parts<'_>, entry: &Entry, why: Why, freed: &mut u64) -> bool {
     match close(parts.sessions, &entry.key, Shelf::Deleted, Open::Refused).await {
-        Ok(closed) => match (why, closed["file"].as_str()) {
-            (Why::Disk, Some(file)) => remove(parts, file.to_owned()).await,
-            (Why::Disk | Why::Age | Why::Count, _) => true,
-        },
+        Ok(closed) => {
+            if let (Why::Disk, Some(file)) = (why, closed["file"].as_str())
+                && remove(parts, file.to_owned()).await
+            {
+                *freed += entry.bytes;
+            }
+            true
+        }
         // It was used meanwhile, or cannot be reached; the next run looks again.
         Err(why) => {
             tracing::debug!(session = %entry.key, why = why.message, "not pruned");
@@ -150,15 +182,15 @@ async fn remove(parts: &Parts<'_>, file: String) -> bool {
     }
 }
 
-fn tell(parts: &Parts<'_>, plan: &Plan, run: Run, (files, sessions): (usize, usize)) {
+fn tell(parts: &Parts<'_>, plan: &Plan, dry: bool, (files, sessions): (usize, usize)) {
     let mut event = Event::new(EventName::SessionsPruned, ActorPath("/registry".into()), Kind::Registry);
-    event.reason = Some(match run {
-        Run::Dry => format!(
-            "{} and {} would go, nothing was done",
-            counted(plan.sessions.len(), "session"),
-            counted(plan.files.len(), "file")
-        ),
-        Run::Real => format!("{} and {} went", counted(sessions, "session"), counted(files, "file")),
+    let counts = |sessions: usize, files: usize| (counted(sessions, "session"), counted(files, "file"));
+    event.reason = Some(if dry {
+        let (sessions, files) = counts(plan.sessions.len(), plan.files.len());
+        format!("{sessions} and {files} would go, nothing was done")
+    } else {
+        let (sessions, files) = counts(sessions, files);
+        format!("{sessions} deleted, {files} removed")
     });
     parts.log.record(event);
 }
@@ -176,7 +208,7 @@ pub async fn daily(
 ) {
     let run = match pruning.daily {
         Daily::Nothing => return,
-        Daily::Tell => Run::Dry,
+        Daily::Tell => Run::Tell,
         Daily::Prune => Run::Real,
     };
     let looks = async {
@@ -203,24 +235,41 @@ fn parts_of<'a>(doors: &'a Doors, transcripts: &Arc<dyn TranscriptReader>) -> Pa
     }
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Asked {
-    #[serde(default)]
-    dry_run: bool,
-}
-
 pub(super) async fn post(
     State(gateway): State<Arc<Gateway>>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response<Body> {
-    let Ok(Query(Asked { dry_run })) = asked else { return error(400, "bad_query", "the query is dry_run=true|false") };
+    let Ok(Query(asked)) = asked else {
+        return error(400, "bad_query", "the query is dry_run=true|false&enforce=true|false");
+    };
     let transcripts = &gateway.config.transcripts;
     if !all_known(&**transcripts).await {
         return error(503, "recovering", "the sessions are still being read from the disk");
     }
-    let run = if dry_run { Run::Dry } else { Run::Real };
-    match prune(parts_of(&gateway.doors, transcripts), &gateway.config.pruning, run).await {
+    let pruning = &gateway.config.pruning;
+    match prune(parts_of(&gateway.doors, transcripts), pruning, pruning.run(asked)).await {
         Ok(body) => ok(&body),
         Err(fault) => error(fault.status, fault.code, &fault.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_carried_out_where_it_or_the_configuration_says_so() {
+        for (daily, dry_run, enforce, run) in [
+            (Daily::Nothing, false, false, Run::Dry),
+            (Daily::Tell, false, false, Run::Dry),
+            (Daily::Prune, false, false, Run::Real),
+            (Daily::Nothing, false, true, Run::Real),
+            (Daily::Tell, false, true, Run::Real),
+            (Daily::Prune, true, false, Run::Dry),
+            (Daily::Prune, true, true, Run::Dry),
+        ] {
+            let pruning = Pruning { daily, ..Pruning::default() };
+            assert_eq!(pruning.run(Asked { dry_run, enforce }), run, "{daily:?} {dry_run} {enforce}");
+        }
     }
 }
