@@ -130,6 +130,30 @@ async fn a_conversation_is_changed_through_the_gateway() {
     assert_eq!(bad["error"]["code"], "bad_body", "{bad}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_under_which_a_message_waits_is_taken() {
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    gateway.say("cli:old", "first", "m1").await;
+    gateway.settle().await;
+    let mut socket = gateway.client().await;
+    socket.say("a", "slow [[delay=60000]]", "m1").await;
+    socket.until("accepted").await;
+    gateway.kill_nine();
+    // As after a kill right behind the answer.
+    let sessions = place.path().join("workspace/sessions");
+    let _ = std::fs::remove_file(sessions.join("websocket.a.jsonl"));
+    let file = sessions.join("cli.old.jsonl");
+    for arguments in [
+        vec!["sessions", "fork", "cli:old", "websocket:a"],
+        vec!["sessions", "import", file.to_str().unwrap(), "--key", "websocket:a"],
+    ] {
+        let refused = tokio::task::block_in_place(|| printed(&place, &arguments, 1));
+        assert_eq!(refused["error"]["code"], "exists", "{arguments:?}");
+    }
+    assert!(!sessions.join("websocket.a.jsonl").exists());
+}
+
 #[test]
 fn a_damaged_transcript_is_told_and_mended() {
     let place = Place::empty();

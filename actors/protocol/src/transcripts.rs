@@ -43,12 +43,12 @@ pub trait TranscriptReader: Send + Sync + 'static {
     /// Removes one of these for good. Blocks.
     fn remove_put_away(&self, file: &str) -> io::Result<()>;
     /// A file of any of the three systems becomes the session `key`, or the one that the file names, unless a transcript
-    /// of that is there, or it is not `is_free`. Blocks.
+    /// of that is there, or `may` refuses it. Blocks.
     fn bring_in(
         &self,
         file: &Path,
         key: Option<&SessionKey>,
-        is_free: &dyn Fn(&SessionKey) -> bool,
+        may: &dyn Fn(&SessionKey) -> Result<(), EditError>,
     ) -> Result<BroughtIn, EditError>;
     /// The newest archived transcript of `key`. Blocks.
     fn read_archived(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>>;

@@ -23,7 +23,7 @@ impl Transcripts {
         &self,
         file: &Path,
         key: Option<&SessionKey>,
-        is_free: &dyn Fn(&SessionKey) -> bool,
+        may: &dyn Fn(&SessionKey) -> Result<(), EditError>,
     ) -> Result<BroughtIn, EditError> {
         let failed = |why: String| EditError::Io(format!("{}: {why}", file.display()));
         let length = self.disk.stat(file).map_err(|error| failed(error.to_string()))?.length;
@@ -35,9 +35,7 @@ impl Transcripts {
         let cwd = self.dir.parent().unwrap_or(&self.dir).to_string_lossy();
         let (key, made) = single::import(&bytes, stem, key, &TimeZone::system(), &cwd)
             .map_err(|why| EditError::NotASession { file: file.to_owned(), why })?;
-        if !is_free(&key) {
-            return Err(EditError::Exists(key));
-        }
+        may(&key)?;
         self.disk.create_dir_all(&self.dir).map_err(|error| failed(error.to_string()))?;
         let write = |new: &dyn DiskFile| new.write_at(&made.bytes, 0);
         let written = new_file::make(&*self.disk, &*self.ids, &self.file_of(&key), write);

@@ -79,7 +79,8 @@ pub fn append(disk: &dyn Disk, path: &Path, known: Known, lines: &[Line], spare:
         file.write_at(&bytes, at)?;
         return standing(&*file, at + bytes.len() as u64, None);
     }
-    settle(disk, path, &*file, at, lines, spare)
+    // A file that appeared where there was none is a change, too.
+    settle(disk, path, &*file, at, lines, spare, at > 0 || !known.rest_is_all)
 }
 
 /// Brings the file up to the journal's lines: `at` bytes are known to be good, `lines` follow. A file that nothing is
@@ -91,7 +92,8 @@ pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare
         return peek(disk, path, at, lines);
     }
     let file = create(disk, path)?;
-    let standing = settle(disk, path, &*file, at, lines, spare)?;
+    // A file of which the journal knows nothing was brought along; that is no change.
+    let standing = settle(disk, path, &*file, at, lines, spare, at > 0)?;
     let source = Source { file: Some(file), keep: standing.length, rest: Vec::new() };
     Ok((standing, source))
 }
@@ -214,7 +216,7 @@ pub fn archive(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let archive = dir.join("archive");
     disk.create_dir_all(&archive)?;
-    match disk.rename(path, &archive.join(name)) {
+    match disk.rename_new(path, &archive.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
@@ -230,7 +232,8 @@ fn create(disk: &dyn Disk, path: &Path) -> io::Result<Box<dyn DiskFile>> {
     }
 }
 
-/// Compares what is behind `at` with `lines`, and makes it right.
+/// Compares what is behind `at` with `lines`, and makes it right. Unless the file is `known`, lines of somebody else in it
+/// are not worth a word.
 fn settle(
     disk: &dyn Disk,
     path: &Path,
@@ -238,6 +241,7 @@ fn settle(
     at: u64,
     lines: &[Line],
     spare: &Spare,
+    known: bool,
 ) -> io::Result<Standing> {
     let length = file.opened().length;
     // A file that lost bytes which were on the device is compared from its start: our lines are found wherever they are.
@@ -246,9 +250,7 @@ fn settle(
     let tail = rest_of(file, base)?;
     let repair = decide(&tail, lines);
     let (kept, cut) = tail.split_at_checked(repair.keep).unwrap_or((&tail, &[]));
-    // A file of which the journal knows nothing was brought along; that is no change.
-    let known = at > 0 && !lost_some;
-    let mut found = Found { foreign_lines: if known { repair.foreign } else { 0 }, ..Found::default() };
+    let mut found = Found { foreign_lines: if known && !lost_some { repair.foreign } else { 0 }, ..Found::default() };
     let mut lost = Vec::new();
     if lost_some {
         found.changed = Some((at, length));

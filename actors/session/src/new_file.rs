@@ -13,6 +13,7 @@ pub fn make<T>(
     path: &Path,
     write: impl FnOnce(&dyn DiskFile) -> io::Result<T>,
 ) -> io::Result<T> {
+    // Spares the work when it is known to be for nothing; what counts is the claim at the end.
     match disk.stat(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -20,7 +21,7 @@ pub fn make<T>(
     }
     // No name of a transcript, so that it counts as none until it is whole.
     let half = path.with_extension(format!("jsonl.new-{}", ids.uuid_v7()));
-    let written = fill(disk, &half, write).and_then(|made| disk.rename(&half, path).map(|()| made));
+    let written = fill(disk, &half, write).and_then(|made| disk.rename_new(&half, path).map(|()| made));
     if written.is_err() {
         // Whoever tidies up finds it by its name should this fail too.
         let _ = disk.remove(&half);
@@ -35,4 +36,23 @@ fn fill<T>(disk: &dyn Disk, half: &Path, write: impl FnOnce(&dyn DiskFile) -> io
     let made = write(&*file)?;
     file.sync_data()?;
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use supervision::memory::{PowerCutDisk, SeededIds};
+
+    use super::*;
+
+    #[test]
+    fn of_two_that_are_written_at_once_the_first_has_the_name_and_keeps_it() {
+        let (disk, ids, path) = (PowerCutDisk::new(), SeededIds::new(1), Path::new("/a.jsonl"));
+        let late = make(&*disk, &ids, path, |file| {
+            make(&*disk, &ids, path, |file| file.write_at(b"first", 0)).unwrap();
+            file.write_at(b"late", 0)
+        });
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(disk.read(path).unwrap(), b"first");
+        assert_eq!(disk.list(Path::new("/")).unwrap(), [path], "no half file stays");
+    }
 }

@@ -100,7 +100,7 @@ impl Transcripts {
         }
         let into = to.parent().unwrap_or(&self.dir);
         self.disk.create_dir_all(into)?;
-        self.disk.rename(&from, &to)?;
+        self.disk.rename_new(&from, &to)?;
         if into != self.dir {
             self.disk.sync_dir(into)?;
         }
@@ -122,7 +122,9 @@ impl Transcripts {
         let name = self.with_newest(|newest| newest.get(&stem(key)).cloned()).map_err(failed)?;
         let name = name.ok_or(NotRestored::Nothing)?;
         let archive = self.dir.join(ARCHIVE);
-        self.disk.rename(&archive.join(&name), &to).map_err(failed)?;
+        self.disk.rename_new(&archive.join(&name), &to).map_err(|error| {
+            if error.kind() == io::ErrorKind::AlreadyExists { NotRestored::InUse } else { failed(error) }
+        })?;
         self.forget_archive();
         self.disk.sync_dir(&self.dir).and_then(|()| self.disk.sync_dir(&archive)).map_err(failed)?;
         Ok(Restored { file: format!("{ARCHIVE}/{name}") })

@@ -186,9 +186,9 @@ impl TranscriptReader for Transcripts {
         &self,
         file: &Path,
         key: Option<&SessionKey>,
-        is_free: &dyn Fn(&SessionKey) -> bool,
+        may: &dyn Fn(&SessionKey) -> Result<(), EditError>,
     ) -> Result<BroughtIn, EditError> {
-        self.bring(file, key, is_free)
+        self.bring(file, key, may)
     }
 
     fn archived(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage> {
@@ -361,6 +361,9 @@ mod tests {
         }
         fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
             self.ask().rename(from, to)
+        }
+        fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.ask().rename_new(from, to)
         }
         fn remove(&self, path: &Path) -> io::Result<()> {
             self.ask().remove(path)

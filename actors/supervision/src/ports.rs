@@ -64,6 +64,8 @@ pub trait Disk: Send + Sync + 'static {
     fn stat(&self, path: &Path) -> io::Result<Stat>;
     /// Moves a file over another name, atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Moves a file to a name that nobody has, atomically; `AlreadyExists` when somebody has it, whoever came first.
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes one file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals below `path` durable.

@@ -15,7 +15,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use protocol::metrics::{ByState, KernelMetrics, Metrics};
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::panic::catch;
@@ -74,7 +75,7 @@ impl Disk for RealDisk {
         }
         let not_plain = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let file = options.open(path).map_err(|error| {
-            let links = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+            let links = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
             if links { not_plain("a symbolic link, not a regular file") } else { error }
         })?;
         let meta = file.metadata()?;
@@ -116,6 +117,17 @@ impl Disk for RealDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // Some file systems over a network cannot; between the two steps the file has both names.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                std::fs::hard_link(from, to)?;
+                std::fs::remove_file(from)
+            }
+            renamed => Ok(renamed?),
+        }
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

@@ -143,6 +143,10 @@ impl Disk for SimDisk {
         change(&self.0, || self.0.disk.rename(from, to))
     }
 
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        change(&self.0, || self.0.disk.rename_new(from, to))
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         change(&self.0, || self.0.disk.remove(path))
     }

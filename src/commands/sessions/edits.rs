@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use supervision::real::real_ports;
 
 use super::{drawn, files, parse};
-use crate::app::{App, Hold, Options};
+use crate::app::{App, Options};
 use crate::cli::Output;
 use crate::cli::edits::{CompactArgs, Edits, FileFormat, KeyArgs};
 use crate::commands::admin::{Admin, encode};
@@ -75,7 +75,7 @@ async fn edit(loaded: Loaded, key: &SessionKey, verb: Verb, mut body: Value) -> 
         return Err(no_session(key).into());
     }
     let app = App::start(Options::at_rest(loaded)).await?;
-    let edited = edits::edit(app.sessions(), key, asked, patience).await;
+    let edited = edits::edit((app.sessions(), app.journal()), key, asked, patience).await;
     app.stop().await;
     Ok(serde_json::to_value(edited.map_err(refused)?)?)
 }
@@ -132,11 +132,14 @@ async fn import(loaded: Loaded, file: &Path, key: Option<&str>, output: Output) 
         Some(admin) => admin.post("import", &json!({"file": file, "key": key})).await?.json().await?,
         None => {
             loaded.require_workspace().map_err(Exit::from)?;
-            let _held = Hold::take(&loaded.paths).await?;
-            let files = files(&loaded, real_ports(1)?);
-            // Nobody is at work, so what has no file is free.
-            let bring = move || files.bring_in(&file, key.as_ref(), &|_| true);
-            let brought = tokio::task::spawn_blocking(bring).await?;
+            let app = App::start(Options::at_rest(loaded)).await?;
+            let bring = move || {
+                let who = (app.sessions(), app.journal());
+                let brought = edits::bring_in(who, &**app.transcripts(), &file, key.as_ref());
+                (app, brought)
+            };
+            let (app, brought) = tokio::task::spawn_blocking(bring).await?;
+            app.stop().await;
             serde_json::to_value(brought.map_err(|why| refused(edits::fault(&why)))?)?
         }
     };

@@ -16,7 +16,7 @@
 //! Each takes `"wait": false`, to be refused while a turn runs. The answers are [`protocol::edit::Edited`]. The operations
 //! are free of HTTP, so that a command without a gateway does the same.
 
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,12 +29,14 @@ use axum::routing::post;
 use domain::exchange::single::Format;
 use domain::ids::SessionKey;
 use protocol::edit::{Edit, EditError, Edited, Keep, Patience};
+use protocol::journal::{Journal, OpenWork};
 use protocol::registry::{Sessions, Unreachable};
 use protocol::session::Mail;
-use protocol::transcripts::TranscriptReader;
+use protocol::transcripts::{BroughtIn, TranscriptReader};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
 
 use super::admin::{BadKey, blocking, body_of, error, failed, json_of, key_and_body, key_of};
 use super::letters::Fault;
@@ -212,12 +214,33 @@ fn absolute(file: PathBuf) -> Result<PathBuf, String> {
     if file.is_absolute() { Ok(file) } else { Err("\"file\" must be an absolute path".to_owned()) }
 }
 
+/// Refuses a name for a new session when somebody has it, or `open` tells of messages that wait under it; transcripts are
+/// not looked at.
+fn unused(sessions: &dyn Sessions, key: &SessionKey, open: Result<OpenWork, RecvError>) -> Result<(), EditError> {
+    let open = open.map_err(|_| EditError::Stopping)?;
+    let taken = sessions.state(key).is_some() || !open.turns.is_empty();
+    if taken { Err(EditError::Exists(key.clone())) } else { Ok(()) }
+}
+
+/// Makes a session of a file. Blocks.
+pub fn bring_in(
+    (sessions, journal): (&dyn Sessions, &dyn Journal),
+    files: &dyn TranscriptReader,
+    file: &FilePath,
+    key: Option<&SessionKey>,
+) -> Result<BroughtIn, EditError> {
+    files.bring_in(file, key, &|key| unused(sessions, key, journal.open_of(key.clone()).blocking_recv()))
+}
+
 /// Has a session changed, which wakes when it sleeps.
-pub async fn edit(sessions: &dyn Sessions, key: &SessionKey, edit: Edit, patience: Patience) -> Result<Edited, Fault> {
-    if let Edit::Fork { to, .. } = &edit
-        && sessions.state(to).is_some()
-    {
-        return Err(fault(&EditError::Exists(to.clone())));
+pub async fn edit(
+    (sessions, journal): (&dyn Sessions, &dyn Journal),
+    key: &SessionKey,
+    edit: Edit,
+    patience: Patience,
+) -> Result<Edited, Fault> {
+    if let Edit::Fork { to, .. } = &edit {
+        unused(sessions, to, journal.open_of(to.clone()).await).map_err(|refused| fault(&refused))?;
     }
     let (reply, edited) = oneshot::channel();
     sessions.tell(key, Mail::Edit { edit, patience, reply }).map_err(|why| match why {
@@ -269,7 +292,7 @@ async fn answer(
         Ok(asked) => asked,
         Err(why) => return error(400, "bad_body", &why),
     };
-    match edit(&*gateway.doors.sessions, &key, asked, patience).await {
+    match edit((&*gateway.doors.sessions, &*gateway.doors.journal), &key, asked, patience).await {
         Ok(edited) => json_of(&edited),
         Err(fault) => refused(&fault),
     }
@@ -285,8 +308,11 @@ pub(super) async fn import(State(gateway): State<Arc<Gateway>>, body: Result<Byt
         Ok(asked) => asked,
         Err(why) => return error(400, "bad_body", &why),
     };
-    let (files, sessions) = (Arc::clone(&gateway.config.transcripts), Arc::clone(&gateway.doors.sessions));
-    let bring = move || Ok(files.bring_in(&file, key.as_ref(), &|key| sessions.state(key).is_none()));
+    let asked = Arc::clone(&gateway);
+    let bring = move || {
+        let (doors, files) = (&asked.doors, &*asked.config.transcripts);
+        Ok(bring_in((&*doors.sessions, &*doors.journal), files, &file, key.as_ref()))
+    };
     match blocking(&gateway, bring).await {
         Ok(Ok(brought)) => json_of(&brought),
         Ok(Err(why)) => refused(&fault(&why)),

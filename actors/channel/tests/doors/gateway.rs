@@ -67,7 +67,7 @@ impl TranscriptReader for Files {
         &self,
         _: &std::path::Path,
         _: Option<&SessionKey>,
-        _: &dyn Fn(&SessionKey) -> bool,
+        _: &dyn Fn(&SessionKey) -> Result<(), EditError>,
     ) -> Result<BroughtIn, EditError> {
         Err(EditError::NoSession)
     }

@@ -363,7 +363,7 @@ impl TranscriptReader for Backend {
         &self,
         _: &std::path::Path,
         _: Option<&SessionKey>,
-        _: &dyn Fn(&SessionKey) -> bool,
+        _: &dyn Fn(&SessionKey) -> Result<(), EditError>,
     ) -> Result<BroughtIn, EditError> {
         Err(EditError::NoSession)
     }

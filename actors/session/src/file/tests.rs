@@ -173,6 +173,19 @@ fn foreign_lines_stay_and_a_leaf_row_points_at_ours() {
 }
 
 #[test]
+fn a_session_goes_on_behind_a_file_that_appeared_where_it_knew_of_none() {
+    let (disk, path) = disk();
+    let there = text_of(&[line("head"), line("foreign")]);
+    put(&*disk, &path, &there);
+    let ours = [line("a"), line("b")];
+    let standing = append(&*disk, &path, known(0), &ours, &spare()).unwrap();
+    assert_eq!(standing.found, Some(Found { foreign_lines: 2, ..Found::default() }));
+    let bytes = disk.read(&path).unwrap();
+    assert!(bytes.starts_with(&[there, text_of(&ours)].concat()), "{}", String::from_utf8_lossy(&bytes));
+    assert_eq!(standing.length, bytes.len() as u64);
+}
+
+#[test]
 fn a_power_cut_at_any_moment_is_repaired_from_the_journal() {
     let lines: Vec<Line> = (0..12)
         .map(|number| Line { text: line(&"x".repeat(100 * number)).text, id: number.to_string().into() })

@@ -128,6 +128,9 @@ impl Disk for Stuck {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.disk.rename(from, to)
     }
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename_new(from, to)
+    }
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.disk.remove(path)
     }

@@ -445,6 +445,15 @@ impl Disk for PowerCutDisk {
         state.change_name(NameChange::Move(from.to_owned(), to.to_owned(), number))
     }
 
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let taken = {
+            let state = self.state();
+            state.powered()?;
+            state.names.contains_key(to) || state.is_directory(to)
+        };
+        if taken { Err(io::ErrorKind::AlreadyExists.into()) } else { self.rename(from, to) }
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.number(path)?;

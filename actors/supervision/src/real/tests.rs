@@ -36,6 +36,19 @@ fn files_and_directories_are_private_and_positions_are_kept() {
 }
 
 #[test]
+fn a_new_name_is_taken_once() {
+    let root = tempfile::tempdir().unwrap();
+    let [first, second, name] = ["first", "second", "name"].map(|name| root.path().join(name));
+    for path in [&first, &second] {
+        std::fs::write(path, path.to_str().unwrap()).unwrap();
+    }
+    RealDisk.rename_new(&first, &name).unwrap();
+    assert_eq!(RealDisk.rename_new(&second, &name).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(RealDisk.list(root.path()).unwrap(), [name.clone(), second]);
+    assert_eq!(std::fs::read_to_string(&name).unwrap(), first.to_str().unwrap());
+}
+
+#[test]
 fn a_panic_in_a_job_ends_the_job_only() {
     let pool = BlockingPool::new(1, &KernelMetrics::default()).unwrap();
     let broken = offload(&pool, || -> u32 { panic!("boom") });
