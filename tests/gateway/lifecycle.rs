@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Place;
+use crate::support::{Gateway, Place};
 
 fn run(place: &Place, arguments: &[&str]) -> Result<Value, (Option<i32>, Value)> {
     let out = place.run(arguments);
@@ -171,4 +171,31 @@ async fn a_busy_session_is_not_archived() {
         let deleted = run(&place, &["sessions", "delete", "websocket:a", "--json"]).unwrap();
         assert_eq!(deleted["cancelled"], 1);
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_after_the_end_of_its_session_is_answered_as_before_and_runs_nothing() {
+    let place = Place::new(json!({}));
+    let mut gateway = place.start().await;
+    let ask = async |gateway: &Gateway, word: &str| {
+        let body = json!({"user": "ann", "messages": [{"role": "user", "content": format!("hello {word}")}]});
+        let (status, answer) = gateway.chat(body, Some(word)).await;
+        assert_eq!(status, 200, "{word}: {answer}");
+        (answer["id"].clone(), answer["choices"].clone())
+    };
+    let mut answers = Vec::new();
+    for act in ["archive", "delete"] {
+        let first = ask(&gateway, act).await;
+        let ended = gateway.post(format!("sessions/api%3Auser%3Aann/{act}")).await;
+        assert!(ended["file"].is_string(), "{ended}");
+        assert_eq!(ask(&gateway, act).await, first, "{act}");
+        answers.push((act, first));
+    }
+    gateway.terminate().await;
+    gateway = place.start().await;
+    for (act, first) in answers {
+        assert_eq!(ask(&gateway, act).await, first, "{act}, after a restart");
+    }
+    let listed = tokio::task::block_in_place(|| keys(&place, &["sessions", "list", "--json"]));
+    assert_eq!(listed, Vec::<String>::new(), "nothing ran");
 }

@@ -278,7 +278,8 @@ impl Engine {
     ) -> bool {
         let Some(state) = self.state.keys.get(key) else { return true };
         if state.base < cutoff {
-            let record = if state.idle() && (state.closed || self.state.keys.len() > IDLE_KEYS_MAX) {
+            let crowded = self.state.keys.len() > IDLE_KEYS_MAX;
+            let record = if (state.idle() && state.closed) || (state.rests() && crowded) {
                 Record::Forgotten { key: key.clone() }
             } else {
                 Record::Key(Box::new(state.record(key)))

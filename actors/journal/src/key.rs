@@ -242,10 +242,16 @@ impl KeyState {
 
     /// Whether nothing would be lost but numbers if it left memory.
     pub fn idle(&self) -> bool {
+        self.rests() && self.ended.is_empty()
+    }
+
+    /// Whether it may leave memory once there are too many: nothing would be lost but numbers, and ids of transcripts that
+    /// were closed.
+    pub fn rests(&self) -> bool {
         !self.loaded
             && self.open.is_empty()
             && self.lines.is_empty()
-            && self.ended.is_empty()
+            && self.ended.iter().all(|ended| ended.commit == EndedId::CLOSED)
             && self.written.is_none()
             && self.quarantine.is_none()
     }

@@ -6,8 +6,9 @@
 //! | `archive/<stem>.jsonl` | a stateless request |
 //! | `<stem>.jsonl.deleted.<time>` | a tombstone |
 //!
-//! `<time>` is `2026-11-29T20-53-29.123Z`, as in file names of OpenClaw. None of these is listed as a session. Everything
-//! here blocks, but for the pure naming.
+//! `<time>` is `2026-11-29T20-53-29.123Z`, as in file names of OpenClaw. None of these is listed as a session. The ids of
+//! messages that were handled in them stay known for as long as they are there. Everything here blocks, but for the pure
+//! naming.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,28 +16,38 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use domain::ids::SessionKey;
+use domain::ids::{SessionKey, TurnId};
 use domain::retention::PutAway;
 use domain::stem::stem;
 use domain::time::{iso_ms, parse_iso_ms};
 use protocol::journal::{Move, Moving, Shelf};
-use protocol::session::{NotRestored, Restored};
+use protocol::session::{NotRestored, Restored, TurnRecord};
 use protocol::transcripts::{Archived, ArchivedPage};
 use supervision::ports::Disk;
 
+use crate::context::record;
 use crate::transcripts::Transcripts;
+use crate::{file, reading};
 
 /// The directory of archived transcripts, below that of the sessions.
 pub const ARCHIVE: &str = "archive";
 
-/// What is remembered of the archive.
+/// Closed transcripts of one key that are looked through for a message id.
+const CLOSED_FILES_MAX: usize = 100;
+
+/// What is remembered of the files that were put away.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// The newest file of each stem, once the directory was read; about 150 bytes for each archived session.
-    newest: Mutex<Option<BTreeMap<String, String>>>,
+    /// Those of ended sessions, once the directories were read.
+    closed: Mutex<Option<Closed>>,
     /// When the last transcript was closed: no two have the same time in their names.
     last_ms: AtomicU64,
 }
+
+/// The files of ended sessions below the directory of the sessions, by stem, each stem's oldest first; about 150 bytes for
+/// each.
+#[derive(Debug, Default)]
+struct Closed(BTreeMap<String, Vec<(u64, String)>>);
 
 /// What the name of a file that was put away says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +82,49 @@ fn word(shelf: Shelf) -> &'static str {
     }
 }
 
+// === impl Closed ===
+
+impl Closed {
+    fn read(disk: &dyn Disk, dir: &Path) -> io::Result<Self> {
+        let mut closed = Self::default();
+        for (path, of) in [(dir.to_owned(), Shelf::Deleted), (dir.join(ARCHIVE), Shelf::Archive)] {
+            for path in names_in(disk, &path)? {
+                if let Some(name) = path.file_name().and_then(|name| name.to_str())
+                    && let Some(Name { stem, shelf, at_ms }) = parse(name)
+                    && shelf == of
+                {
+                    closed.add(stem, at_ms, below(shelf, name));
+                }
+            }
+        }
+        Ok(closed)
+    }
+
+    fn add(&mut self, stem: &str, at_ms: u64, file: String) {
+        let files = self.0.entry(stem.to_owned()).or_default();
+        files.insert(files.partition_point(|(at, _)| *at <= at_ms), (at_ms, file));
+    }
+
+    /// Those of a stem, oldest first.
+    fn of(&self, stem: &str) -> &[(u64, String)] {
+        self.0.get(stem).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The name of the newest one in the archive, without its directory.
+    fn newest_archived(&self, stem: &str) -> Option<String> {
+        let archived = |(_, file): &(u64, String)| Some(file.strip_prefix("archive/")?.to_owned());
+        self.of(stem).iter().rev().find_map(archived)
+    }
+}
+
+/// Where a file that was put away lies, below the directory of the sessions.
+fn below(shelf: Shelf, name: &str) -> String {
+    match shelf {
+        Shelf::Archive => format!("{ARCHIVE}/{name}"),
+        Shelf::Deleted => name.to_owned(),
+    }
+}
+
 // === impl Transcripts ===
 
 impl Transcripts {
@@ -85,11 +139,7 @@ impl Transcripts {
     /// the directory of the sessions, `None` when there was no file.
     pub(crate) fn shelve(&self, moving: &Moving) -> io::Result<Option<String>> {
         let (from, stem) = (self.file_of(&moving.key), stem(&moving.key));
-        let name = name(&stem, moving.place);
-        let file = match moving.place.to {
-            Shelf::Archive => format!("{ARCHIVE}/{name}"),
-            Shelf::Deleted => name.clone(),
-        };
+        let file = below(moving.place.to, &name(&stem, moving.place));
         let to = self.dir.join(&file);
         // What lies at its old place then is the next transcript of its key.
         if is_there(&*self.disk, &to)? {
@@ -100,16 +150,37 @@ impl Transcripts {
         }
         let into = to.parent().unwrap_or(&self.dir);
         self.disk.create_dir_all(into)?;
-        self.disk.rename_new(&from, &to)?;
-        if into != self.dir {
-            self.disk.sync_dir(into)?;
-        }
-        self.disk.sync_dir(&self.dir)?;
+        // Whoever finds no file any more finds it among the closed ones.
+        self.with_closed(|closed| {
+            self.disk.rename_new(&from, &to)?;
+            closed.add(&stem, moving.place.at_ms, file.clone());
+            if into != self.dir {
+                self.disk.sync_dir(into)?;
+            }
+            self.disk.sync_dir(&self.dir)
+        })??;
         self.index().ended(&moving.key);
-        if moving.place.to == Shelf::Archive {
-            self.with_newest(|newest| newest.insert(stem, name))?;
-        }
         Ok(Some(file))
+    }
+
+    /// The files of ended sessions of `key`, oldest first, with the times of their ends.
+    pub(crate) fn closed_files(&self, key: &SessionKey) -> io::Result<Vec<(u64, PathBuf)>> {
+        self.with_closed(|closed| {
+            let all = closed.of(&stem(key));
+            let last = all.get(all.len().saturating_sub(CLOSED_FILES_MAX)..).unwrap_or(all);
+            last.iter().map(|(at_ms, file)| (*at_ms, self.dir.join(file))).collect()
+        })
+    }
+
+    /// What the ended session of `key` to which `turn` belonged says of it.
+    pub(crate) fn closed_turn(&self, key: &SessionKey, turn: TurnId) -> io::Result<Option<TurnRecord>> {
+        let accepted_ms =
+            turn.0.get_timestamp().map_or(0, |at| at.to_unix().0 * 1000 + u64::from(at.to_unix().1) / 1_000_000);
+        let ended = |(at_ms, _): &(u64, PathBuf)| *at_ms >= accepted_ms;
+        let Some((_, path)) = self.closed_files(key)?.into_iter().find(ended) else { return Ok(None) };
+        let (_, source) = file::peek(&*self.disk, &path, 0, &[])?;
+        let record = record(&reading::read_turn(&source, turn)?, turn);
+        Ok(record.filter(|record| matches!(record, TurnRecord::Ended { .. })))
     }
 
     /// Takes the newest archived transcript of `key` back, whose place must be free.
@@ -119,51 +190,42 @@ impl Transcripts {
         if is_there(&*self.disk, &to).map_err(failed)? {
             return Err(NotRestored::InUse);
         }
-        let name = self.with_newest(|newest| newest.get(&stem(key)).cloned()).map_err(failed)?;
+        let name = self.with_closed(|closed| closed.newest_archived(&stem(key))).map_err(failed)?;
         let name = name.ok_or(NotRestored::Nothing)?;
         let archive = self.dir.join(ARCHIVE);
         self.disk.rename_new(&archive.join(&name), &to).map_err(|error| {
             if error.kind() == io::ErrorKind::AlreadyExists { NotRestored::InUse } else { failed(error) }
         })?;
-        self.forget_archive();
+        self.forget_closed();
         self.disk.sync_dir(&self.dir).and_then(|()| self.disk.sync_dir(&archive)).map_err(failed)?;
         Ok(Restored { file: format!("{ARCHIVE}/{name}") })
     }
 
     /// The newest archived transcript of `key`, as the header of the one after it names it.
     pub(crate) fn newest_archive(&self, key: &SessionKey) -> io::Result<Option<Arc<str>>> {
-        let name = self.with_newest(|newest| newest.get(&stem(key)).cloned())?;
+        let name = self.with_closed(|closed| closed.newest_archived(&stem(key)))?;
         Ok(name.map(|name| self.dir.join(ARCHIVE).join(name).to_string_lossy().into()))
     }
 
     /// The file in the archive that shows what `key` was.
     pub(crate) fn archived_file(&self, key: &SessionKey) -> io::Result<Option<PathBuf>> {
         let stem = stem(key);
-        let name = self.with_newest(|newest| newest.get(&stem).cloned())?;
+        let name = self.with_closed(|closed| closed.newest_archived(&stem))?;
         Ok(Some(self.dir.join(ARCHIVE).join(name.unwrap_or_else(|| format!("{stem}.jsonl")))))
     }
 
-    /// Files were taken out of the archive: its directory is read again when it is needed.
-    pub(crate) fn forget_archive(&self) {
-        *self.shelf.newest.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Files were taken out: the directories are read again when it is needed.
+    pub(crate) fn forget_closed(&self) {
+        *self.shelf.closed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Looks at the newest archived file of each stem; reads the directory the first time.
-    fn with_newest<T>(&self, look: impl FnOnce(&mut BTreeMap<String, String>) -> T) -> io::Result<T> {
-        let mut known = self.shelf.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(newest) = known.as_mut() {
-            return Ok(look(newest));
+    /// Looks at the files of ended sessions; reads the directories the first time.
+    fn with_closed<T>(&self, look: impl FnOnce(&mut Closed) -> T) -> io::Result<T> {
+        let mut known = self.shelf.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(closed) = known.as_mut() {
+            return Ok(look(closed));
         }
-        let mut newest = BTreeMap::new();
-        for path in names_in(&*self.disk, &self.dir.join(ARCHIVE))? {
-            // In the order of their names those of one stem come by time.
-            if let Some(name) = path.file_name().and_then(|name| name.to_str())
-                && let Some(Name { stem, shelf: Shelf::Archive, .. }) = parse(name)
-            {
-                newest.insert(stem.to_owned(), name.to_owned());
-            }
-        }
-        Ok(look(known.insert(newest)))
+        Ok(look(known.insert(Closed::read(&*self.disk, &self.dir)?)))
     }
 
     pub(crate) fn archived_page(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage> {
@@ -220,9 +282,7 @@ impl Transcripts {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.disk.remove(&self.dir.join(file))?;
-        if name != file {
-            self.forget_archive();
-        }
+        self.forget_closed();
         Ok(())
     }
 }
@@ -237,7 +297,8 @@ fn is_there(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
 
 fn names_in(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
     match disk.list(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        // A file in place of the archive is told when something is to be put there.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
         listed => listed,
     }
 }

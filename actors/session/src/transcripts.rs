@@ -126,6 +126,35 @@ impl Transcripts {
         Ok(self.names()?.iter().filter_map(key).collect())
     }
 
+    /// The last ids in a file, oldest first.
+    fn recent_in(&self, path: &Path) -> io::Result<Vec<RecentId>> {
+        let file = match self.disk.open(path, Open::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let length = file.length()?;
+        let mut want = TAIL_BYTES;
+        loop {
+            let from = length.saturating_sub(want);
+            let mut tail = vec![0; usize::try_from(length - from).map_err(io::Error::other)?];
+            let got = file.read_at(&mut tail, from)?;
+            tail.truncate(got);
+            let recent = recent_ids(&tail, from == 0);
+            if from == 0 || recent.len() >= RECENT_IDS_MAX {
+                return Ok(recent
+                    .into_iter()
+                    .map(|message| RecentId {
+                        idempotency_key: message.idempotency_key,
+                        turn: message.turn,
+                        body_hash: message.body_hash,
+                    })
+                    .collect());
+            }
+            want = want.saturating_mul(4);
+        }
+    }
+
     fn row_of(&self, path: &Path) -> Option<(SessionKey, Row)> {
         self.row_of_stem(path, name_of(path)?)
     }
@@ -205,7 +234,10 @@ impl TranscriptReader for Transcripts {
 
     fn turn(&self, key: &SessionKey, turn: TurnId) -> io::Result<Option<TurnRecord>> {
         let (_, source) = file::peek(&*self.disk, &self.file_of(key), 0, &[])?;
-        Ok(record(&reading::read_turn(&source, turn)?, turn))
+        match record(&reading::read_turn(&source, turn)?, turn) {
+            None => self.closed_turn(key, turn),
+            known => Ok(known),
+        }
     }
 }
 
@@ -221,31 +253,21 @@ impl RecentIds for Transcripts {
     }
 
     fn recent(&self, key: &SessionKey) -> io::Result<Vec<RecentId>> {
-        let file = match self.disk.open(&self.file_of(key), Open::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let length = file.length()?;
-        let mut want = TAIL_BYTES;
-        loop {
-            let from = length.saturating_sub(want);
-            let mut tail = vec![0; usize::try_from(length - from).map_err(io::Error::other)?];
-            let got = file.read_at(&mut tail, from)?;
-            tail.truncate(got);
-            let recent = recent_ids(&tail, from == 0);
-            if from == 0 || recent.len() >= RECENT_IDS_MAX {
-                return Ok(recent
-                    .into_iter()
-                    .map(|message| RecentId {
-                        idempotency_key: message.idempotency_key,
-                        turn: message.turn,
-                        body_hash: message.body_hash,
-                    })
-                    .collect());
+        let mut recent = self.recent_in(&self.file_of(key))?;
+        // The ids of a key outlive its transcripts.
+        for (_, path) in self.closed_files(key)?.into_iter().rev() {
+            let missing = RECENT_IDS_MAX.saturating_sub(recent.len());
+            if missing == 0 {
+                break;
             }
-            want = want.saturating_mul(4);
+            let older = match self.recent_in(&path) {
+                // Whatever lies there now is nobody's transcript.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => continue,
+                older => older?,
+            };
+            recent.splice(..0, older.into_iter().rev().take(missing).rev());
         }
+        Ok(recent)
     }
 }
 

@@ -65,6 +65,11 @@ pub struct EndedId {
     pub body_hash: u64,
 }
 
+impl EndedId {
+    /// In place of the commit: the transcript of the turn was closed, and nothing tells that its file has the user entry.
+    pub const CLOSED: u64 = u64::MAX;
+}
+
 /// What is known of a turn that a commit ends. The record of its message may be given up before that of the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {

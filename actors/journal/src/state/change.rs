@@ -26,7 +26,7 @@ impl KeyState {
         if let Some(recent) = &mut self.recent {
             recent.add(ended.id, Known { turn: ended.turn, body_hash: ended.body_hash });
         }
-        if self.closed || ended.commit <= self.view_commit {
+        if ended.commit <= self.view_commit || (self.closed && ended.commit != EndedId::CLOSED) {
             return;
         }
         if self.ended.len() == RECENT_IDS_MAX {
@@ -36,12 +36,22 @@ impl KeyState {
         self.ended.push(ended);
     }
 
+    /// The transcript ends, and its file is put away: the ids of its last turns stay known. The bytes of lines that are
+    /// not needed any more.
+    pub(super) fn close(&mut self, number: u64) -> u64 {
+        for ended in &mut self.ended {
+            ended.commit = EndedId::CLOSED;
+        }
+        self.change_session(None, number)
+    }
+
     pub(super) fn change_session(&mut self, to: Option<SessionId>, number: u64) -> u64 {
         self.session = to;
         self.view = ViewMark::default();
         self.view_commit = number.saturating_sub(1);
         self.written = None;
-        self.ended = Vec::new();
+        self.ended.retain(|ended| ended.commit == EndedId::CLOSED);
+        shrink(&mut self.ended);
         std::mem::take(&mut self.lines).iter().map(|lines| u64::from(lines.bytes)).sum()
     }
 

@@ -254,13 +254,19 @@ impl State {
             added = u64::from(bytes);
         }
         key.mark(&commit);
-        if commit.closes.is_some() {
-            freed += key.change_session(None, commit.number);
+        let mut ended_by = commit.number;
+        if let Some(closes) = commit.closes {
+            freed += match closes {
+                Closes::Moves(_) => key.close(commit.number),
+                // A stateless request, whose key comes once.
+                Closes::Moved => key.change_session(None, commit.number),
+            };
             key.closed = true;
             // Its incarnation has nothing to crash in any more.
             key.loaded = false;
         }
         if let Some(Closes::Moves(place)) = commit.closes {
+            ended_by = EndedId::CLOSED;
             let moving = Moving { key: commit.key.clone(), session: commit.session, place };
             self.moving.add(moving, at);
         }
@@ -269,7 +275,7 @@ impl State {
         for ((turn, end), ending) in commit.ended.into_iter().zip(endings) {
             let (open, reason) = self.close_turn(&commit.key, turn, end, at);
             let Some(Ending { id, body_hash, message_id }) = ending else { continue };
-            self.entry(&commit.key, at).remember_ended(EndedId { commit: commit.number, id, turn, body_hash });
+            self.entry(&commit.key, at).remember_ended(EndedId { commit: ended_by, id, turn, body_hash });
             if let (Some(reason), Some(message_id)) = (reason, message_id) {
                 let letter = DeadLetter {
                     id: LetterId::Turn(turn),

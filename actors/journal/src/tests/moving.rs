@@ -101,6 +101,47 @@ fn what_could_not_be_moved_is_remembered_for_as_long_as_it_takes() {
     assert_eq!(machine.engine.state.moving.len(), 0);
 }
 
+/// How a repeat of the messages that [`ended`] had is answered.
+#[track_caller]
+fn repeated(machine: &mut Machine, told: &str) {
+    for n in [1, 2] {
+        let answer = machine.enqueue(message("a", 100 + n, &format!("m{n}"), b"x"));
+        assert_eq!(answer, Enqueued::Duplicate { turn: turn(n), state: DuplicateState::Ended }, "{told}");
+        let other = machine.enqueue(message("a", 200 + n, &format!("m{n}"), b"other"));
+        assert_eq!(other, Enqueued::Conflict { turn: turn(n) }, "{told}");
+    }
+}
+
+#[test]
+fn the_ids_of_an_ended_transcript_stay_known() {
+    let mut machine = Machine::start(disk(), tiny()).unwrap();
+    let (loaded, _) = ended(&mut machine);
+    repeated(&mut machine, "after the end");
+    machine.engine.take(Call::Moved(key("a"), loaded.session));
+    machine.engine.take(Call::Release(key("a"), loaded.epoch));
+    repeated(&mut machine, "once it has left");
+    let mut machine = machine.kill();
+    machine.settle();
+    let next = machine.load(&key("a"));
+    let mut first = commit(&key("a"), next.session, next.epoch, next.next_commit);
+    first.lines = vec![line("new")];
+    let number = first.number;
+    machine.commit(first);
+    let mark = ViewMark { length: 4, last_entry: Some("new".into()) };
+    machine.note(ViewWritten { key: key("a"), session: next.session, commit: number, mark });
+    machine.engine.take(Call::Release(key("a"), next.epoch));
+    for n in 10..200 {
+        machine.enqueue(message("b", n, &format!("m{n}"), &[b'x'; 900]));
+        let other = machine.load(&key("b"));
+        let mut end = commit(&key("b"), other.session, other.epoch, other.next_commit);
+        end.ended = vec![(turn(n), TurnEnd::Done)];
+        machine.commit(end);
+    }
+    assert!(machine.engine.log.older.front().unwrap().header.number > 2, "old segments were given up");
+    repeated(&mut machine, "with a new transcript on the device");
+    repeated(&mut machine.kill(), "and after a kill");
+}
+
 #[test]
 fn an_older_program_refuses_a_log_with_an_end_in_it() {
     let moving = Moving { key: key("a"), session: SESSION, place: Move { to: Shelf::Archive, at_ms: 1 } };
@@ -134,6 +175,7 @@ fn no_power_cut_undoes_an_end_or_touches_the_next_transcript() {
                 assert_ne!(loaded.session, session, "{told}");
                 assert!(!lines.contains(&"one"), "{told}: {lines:?}");
                 assert!(loaded.inbox.iter().all(|item| item.turn != turn(2)), "{told}");
+                repeated(&mut machine, &told);
             }
             assert!(!next || lines.contains(&"new"), "{told}: {lines:?}");
         }

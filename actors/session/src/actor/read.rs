@@ -47,9 +47,14 @@ impl Session {
         live.readers += 1;
         let life = self.life;
         let (at, pending) = (live.view.length(), live.view.pending().to_vec());
+        let (transcripts, key) = (self.shared.transcripts.clone(), self.lease.key().clone());
         let read = self.on_file(move |ports, path| {
             let (_, source) = file::peek(&*ports.disk, path, at, &pending)?;
-            io::Result::Ok(record(&reading::read_turn(&source, turn)?, turn))
+            match record(&reading::read_turn(&source, turn)?, turn) {
+                // It may belong to a session of before.
+                None => transcripts.closed_turn(&key, turn),
+                known => io::Result::Ok(known),
+            }
         });
         ctx.spawn(read.into_actor(self).map(move |outcome, session, _| {
             tell(session, outcome.unwrap_or_else(|_| Err(io::Error::other("the read panicked"))));

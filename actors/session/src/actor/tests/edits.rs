@@ -248,7 +248,11 @@ fn an_export_has_everything_and_comes_back_under_any_key() {
 
         let (files, to) = (stage.transcripts(), SessionKey::new("api:copy").unwrap());
         assert_eq!(files.bring_in(&file, None, &|_| Ok(())), Err(EditError::Exists(key())), "its file is there");
-        assert_eq!(files.bring_in(&file, Some(&to), &|_| Err(EditError::Stopping)), Err(EditError::Stopping), "it may not");
+        assert_eq!(
+            files.bring_in(&file, Some(&to), &|_| Err(EditError::Stopping)),
+            Err(EditError::Stopping),
+            "it may not"
+        );
         let brought = files.bring_in(&file, Some(&to), &|_| Ok(())).unwrap();
         assert_eq!((&brought.key, brought.messages), (&to, 2));
         assert!(files.page(None, 9).items.iter().any(|item| item.key == to));
