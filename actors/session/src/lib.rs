@@ -24,6 +24,7 @@ mod look;
 mod new_file;
 mod places;
 mod reading;
+mod recent;
 pub mod repair;
 mod shared;
 pub mod shelf;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use domain::ids::{SessionKey, TurnId};
 use domain::retention::PutAway;
 use domain::stem::{key_of, stem};
-use domain::transcript::{read_lines, recent_ids};
+use domain::transcript::read_lines;
 use protocol::edit::EditError;
-use protocol::journal::{Line, Moving, RECENT_IDS_MAX, RecentId, RecentIds, ViewMark};
+use protocol::journal::{Line, Moving, RecentId, RecentIds, ViewMark};
 use protocol::session::TurnRecord;
 use protocol::transcripts::{ArchivedPage, BroughtIn, Check, Page, TranscriptReader, Tree};
 use supervision::ports::{Disk, Ids, Offload, Open, Ports, offload};
@@ -22,8 +22,6 @@ use crate::index::{Index, Row, first_preview};
 use crate::look;
 use crate::reading;
 
-/// The first read of a file's end; each further one is four times as long.
-const TAIL_BYTES: u64 = 256 * 1024;
 /// How much of a file's beginning is read for its row.
 const HEAD_BYTES: usize = 8 * 1024;
 /// How much of a file's end is read for its row.
@@ -126,35 +124,6 @@ impl Transcripts {
         Ok(self.names()?.iter().filter_map(key).collect())
     }
 
-    /// The last ids in a file, oldest first.
-    fn recent_in(&self, path: &Path) -> io::Result<Vec<RecentId>> {
-        let file = match self.disk.open(path, Open::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let length = file.length()?;
-        let mut want = TAIL_BYTES;
-        loop {
-            let from = length.saturating_sub(want);
-            let mut tail = vec![0; usize::try_from(length - from).map_err(io::Error::other)?];
-            let got = file.read_at(&mut tail, from)?;
-            tail.truncate(got);
-            let recent = recent_ids(&tail, from == 0);
-            if from == 0 || recent.len() >= RECENT_IDS_MAX {
-                return Ok(recent
-                    .into_iter()
-                    .map(|message| RecentId {
-                        idempotency_key: message.idempotency_key,
-                        turn: message.turn,
-                        body_hash: message.body_hash,
-                    })
-                    .collect());
-            }
-            want = want.saturating_mul(4);
-        }
-    }
-
     fn row_of(&self, path: &Path) -> Option<(SessionKey, Row)> {
         self.row_of_stem(path, name_of(path)?)
     }
@@ -253,21 +222,7 @@ impl RecentIds for Transcripts {
     }
 
     fn recent(&self, key: &SessionKey) -> io::Result<Vec<RecentId>> {
-        let mut recent = self.recent_in(&self.file_of(key))?;
-        // The ids of a key outlive its transcripts.
-        for (_, path) in self.closed_files(key)?.into_iter().rev() {
-            let missing = RECENT_IDS_MAX.saturating_sub(recent.len());
-            if missing == 0 {
-                break;
-            }
-            let older = match self.recent_in(&path) {
-                // Whatever lies there now is nobody's transcript.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => continue,
-                older => older?,
-            };
-            recent.splice(..0, older.into_iter().rev().take(missing).rev());
-        }
-        Ok(recent)
+        self.recent_ids(key)
     }
 }
 
@@ -306,6 +261,7 @@ mod tests {
     use domain::ids::{SessionId, TurnId};
     use domain::transcript::{Head, HeaderFields, UserEntry, UserMark, header_line, user_line};
     use futures::FutureExt;
+    use protocol::journal::RECENT_IDS_MAX;
     use supervision::memory::{InlineOffload, PowerCutDisk, TestClock, memory_ports};
     use supervision::ports::{DiskFile, Stat};
     use uuid::Uuid;
