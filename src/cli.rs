@@ -121,10 +121,10 @@ pub enum Command {
         after_help = "Examples:\n  greenroom journal check\n  greenroom journal show --session api:7\n  greenroom journal repair"
     )]
     Journal(Journal),
-    /// Copy everything that is needed to go on elsewhere into a new directory, also while a gateway runs
+    /// Copy everything that is needed to go on elsewhere into a directory that is not there yet, also while a gateway runs
     #[command(after_help = "Examples:\n  greenroom backup /mnt/backup/2026-11-29")]
     Backup(CopyArgs),
-    /// Put a backup in place as the data directory, which must not hold data yet
+    /// Put the backup in a directory in place as the data directory, which must not hold data yet
     #[command(after_help = "Examples:\n  GREENROOM_HOME=/srv/greenroom greenroom restore /mnt/backup/2026-11-29")]
     Restore(CopyArgs),
     /// Move in from nanobot or OpenClaw: configuration, workspace, memory, skills, jobs, sessions
@@ -200,7 +200,7 @@ pub struct ExportArgs {
 /// Arguments of `backup` and `restore`.
 #[derive(Debug, Args)]
 pub struct CopyArgs {
-    /// The directory of the backup; `backup` makes it, so that it must not be there yet
+    /// The directory of the backup
     pub dir: PathBuf,
     /// How to print.
     #[command(flatten)]
@@ -407,7 +407,8 @@ pub struct LogsArgs {
     /// Only events before this time
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// Only the last N of those that are there; of a story (`--why`) the last 100 unless this says otherwise
+    /// Only the last N of those that are there; with `--follow` and no `--since` the last 20, and of a story (`--why`) the
+    /// last 100, unless this says otherwise
     #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
     /// Go on printing as events come, also over restarts of the gateway
@@ -434,6 +435,17 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("greenroom "), "{} has no example", command.get_name());
             open.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    /// `restore` reads from a directory that `backup` has made.
+    #[test]
+    fn only_a_backup_wants_a_directory_that_is_not_there() {
+        for (name, wants) in [("backup", true), ("restore", false)] {
+            let mut command = Cli::command();
+            let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            assert_eq!(help.contains("a directory that is not there yet"), wants, "{help}");
+            assert!(!help.contains("must not be there"), "{help}");
         }
     }
 

@@ -88,6 +88,7 @@ impl App {
         let late = if left > 0 { format!(", {} did not end", counted(left, "session")) } else { String::new() };
         event.reason =
             Some(format!("{} ended, {kept} kept for the next start{late}", counted(open.saturating_sub(kept), "turn")));
+        event.inbox = Some(kept);
         event.cause = Some(cause);
         self.log.record(event);
         if let Some(deliverer) = &self.deliverer {

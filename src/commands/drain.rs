@@ -1,9 +1,13 @@
 //! `greenroom gateway drain`: tells the running gateway to stop in order, and follows it to its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::text::counted;
+use protocol::supervision::EventName;
 use serde_json::{Value, json};
+use supervision::log_read::{Filter, Query, Search};
+use supervision::real::RealDisk;
 
 use super::admin::Admin;
 use super::{print, print_json};
@@ -17,6 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Drains; with `--wait` returns when the gateway's process has let its directory go.
 pub async fn run(loaded: &Loaded, arguments: &DrainArgs) -> anyhow::Result<()> {
     let admin = Admin::require(&loaded.paths).await?;
+    let since = format!("{:.6}", jiff::Timestamp::now());
     let json = arguments.output.json;
     let mut answer: Value = admin.post("drain", &json!({})).await?.json().await?;
     let mut told = progress(&answer);
@@ -42,8 +47,26 @@ pub async fn run(loaded: &Loaded, arguments: &DrainArgs) -> anyhow::Result<()> {
     }
     match (json, arguments.wait) {
         (true, _) => print_json(&answer),
-        (false, true) => print("the gateway has ended; what is open goes on at the next start"),
+        (false, true) => print(&ended(kept(loaded, &since))),
         (false, false) => Ok(()),
+    }
+}
+
+/// How many turns the gateway that has ended kept for the next start, as the log says; `None` when it does not.
+fn kept(loaded: &Loaded, since: &str) -> Option<u64> {
+    let filter = Filter { events: vec![EventName::GatewayStopped], since: Some(since.to_owned()), ..Filter::default() };
+    let query = Query { filter, after: None, tail: None };
+    let page =
+        Search::open(Arc::new(RealDisk), &loaded.paths.logs, query).and_then(|mut search| search.page(1)).ok()?;
+    page.events.first()?.inbox
+}
+
+fn ended(kept: Option<u64>) -> String {
+    match kept {
+        None => "the gateway has ended; what is open, if anything, goes on at the next start".to_owned(),
+        Some(0) => "the gateway has ended".to_owned(),
+        Some(1) => "the gateway has ended; 1 open turn goes on at the next start".to_owned(),
+        Some(more) => format!("the gateway has ended; {more} open turns go on at the next start"),
     }
 }
 
@@ -56,6 +79,13 @@ fn progress(status: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_names_what_is_open_only_if_something_is() {
+        assert_eq!(ended(Some(0)), "the gateway has ended");
+        assert_eq!(ended(Some(1)), "the gateway has ended; 1 open turn goes on at the next start");
+        assert!(ended(Some(2)).contains("2 open turns go on") && ended(None).contains("if anything"));
+    }
 
     #[test]
     fn progress_is_one_line() {

@@ -2,6 +2,7 @@
 
 use domain::text::counted;
 use protocol::supervision::TreeNode;
+use supervision::log_read::glob_matches;
 
 use super::admin::{Admin, encode};
 use super::{print, print_json};
@@ -13,9 +14,15 @@ pub async fn run(loaded: &Loaded, arguments: TreeArgs) -> anyhow::Result<()> {
     let path = arguments.path.as_ref().map(|glob| format!("?path={}", encode(glob))).unwrap_or_default();
     let tree = Admin::require(&loaded.paths).await?.get(&format!("tree{path}")).await?;
     if arguments.output.json {
-        return print_json(&tree);
+        print_json(&tree)?;
     }
     let root: TreeNode = serde_json::from_value(tree)?;
+    if let Some(glob) = arguments.path.filter(|glob| root.children.is_empty() && !glob_matches(glob, &root.path.0)) {
+        eprintln!("greenroom: nothing in the tree matches {glob}");
+    }
+    if arguments.output.json {
+        return Ok(());
+    }
     let mut lines = vec![describe(&root)];
     draw(&root, "", &mut lines);
     print(&lines.join("\n"))

@@ -1,6 +1,6 @@
 //! The commands as a user runs them, without a gateway.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Place, said};
 
@@ -202,4 +202,37 @@ fn journal_check_reads_what_a_run_left() {
     assert!(place.run(&["agent", "-m", "hello"]).status.success());
     let out = place.run(&["journal", "check"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_finds_nothing_says_so_on_standard_error() {
+    let place = Place::new(json!({}));
+    let ran = |arguments: &[&str]| {
+        let out = place.run(arguments);
+        assert_eq!(out.status.code(), Some(0), "{arguments:?}");
+        [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    let gateway = place.start().await;
+    let asks = |there: bool| {
+        for (arguments, says) in [
+            (&["logs", "--session", "nope"][..], "no events match"),
+            (&["logs", "--session", "nope", "--json"], "no events match"),
+            (&["logs", "--event", "process_started"], ""),
+            (&["tree", "--path", "/nowhere/*"], "nothing in the tree matches /nowhere/*"),
+            (&["tree", "--path", "/journal*"], ""),
+        ] {
+            if there || arguments[0] == "logs" {
+                let [out, error] = ran(arguments);
+                assert!(error.contains(says) && error.is_empty() == says.is_empty(), "{arguments:?}: {error}");
+                assert_eq!(out.is_empty(), !says.is_empty() && arguments[0] == "logs", "{arguments:?}: {out}");
+            }
+        }
+    };
+    tokio::task::block_in_place(|| {
+        asks(true);
+        let [out, _] = ran(&["gateway", "drain", "--wait"]);
+        assert_eq!(out.lines().last(), Some("the gateway has ended"), "nothing was open");
+    });
+    drop(gateway);
+    asks(false);
 }

@@ -69,6 +69,12 @@ fn edited(place: &Place, key: &str) {
     assert!(kinds.contains(&"compaction") && kinds.last() == Some(&"reset"), "{kinds:?}");
     let checked = printed(place, &["sessions", "check", key], 0);
     assert_eq!((&checked["healthy"], &checked["entries"]), (&json!(true), &json!(15)));
+    let told = place.events().into_iter().filter(|event| event["event"] == "session_edited");
+    let told: Vec<_> = told.map(|event| format!("{} {}", event["session"], event["reason"]).replace('"', "")).collect();
+    let one = |word: &str| format!("{key} {word}");
+    let brought = ["greenroom", "nanobot", "openclaw"].map(|to| [one("export"), format!("{key}-{to} import")]);
+    let first = ["label", "rename", "branch", "fork"].map(one);
+    assert_eq!(told, [&first[..], &brought.concat(), &["compact", "reset"].map(one)].concat());
 }
 
 /// One session out to a file of each system, and back in.

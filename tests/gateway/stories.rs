@@ -154,7 +154,7 @@ impl Drop for Follower {
 async fn a_follower_sees_the_gateway_stop_and_the_next_one_begin() {
     let place = Place::new(json!({}));
     let gateway = place.start().await;
-    let mut follower = Follower::start(&place, &["logs", "--follow", "--json"]);
+    let mut follower = Follower::start(&place, &["logs", "--follow", "--tail", "1000", "--json"]);
     let body = json!({"user": "ann", "messages": [{"role": "user", "content": "hello"}]});
     assert_eq!(gateway.chat(body, None).await.0, 200);
     let mut seen = follower.until("activated").await;

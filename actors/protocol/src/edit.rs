@@ -235,6 +235,20 @@ impl EditError {
 // === impl Edit ===
 
 impl Edit {
+    /// The word that the log has for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Label { .. } => "label",
+            Self::Rename { .. } => "rename",
+            Self::Branch { .. } => "branch",
+            Self::Reset => "reset",
+            Self::Compact { .. } => "compact",
+            Self::Repair => "repair",
+            Self::Fork { .. } => "fork",
+            Self::Export { .. } => "export",
+        }
+    }
+
     /// What is too long in it.
     pub fn check(&self) -> Result<(), EditError> {
         let within = |what, text: Option<&String>, chars_max| {

@@ -227,6 +227,9 @@ pub enum EventName {
     SessionArchived,
     /// A session was taken back from the archive.
     SessionRestored,
+    /// A conversation was changed between its turns, copied, or brought in; `reason` says which edit it was, or, where
+    /// `session.reset` let it begin anew, `reset: daily` or `reset: idle`.
+    SessionEdited,
     /// Old sessions and files were pruned, or would be; `reason` has the counts.
     SessionsPruned,
     /// A process took the data directory; `reason` says how the one before it ended.
@@ -285,6 +288,7 @@ impl EventName {
             Self::SessionDeleted => "session_deleted",
             Self::SessionArchived => "session_archived",
             Self::SessionRestored => "session_restored",
+            Self::SessionEdited => "session_edited",
             Self::SessionsPruned => "sessions_pruned",
             Self::ProcessStarted => "process_started",
             Self::ProcessStopped => "process_stopped",

@@ -27,6 +27,37 @@ pub enum Offered {
     Full,
 }
 
+/// Why a turn ends as cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// Somebody stopped it.
+    Stopped,
+    /// Whoever asked for it went away.
+    Left,
+    /// Its session was deleted.
+    Deleted,
+}
+
+impl Cancelled {
+    /// As the journal has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Left => "left",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// As the log has it.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Stopped => "it was stopped by hand",
+            Self::Left => "whoever asked went away, or waits no longer",
+            Self::Deleted => "its session was deleted",
+        }
+    }
+}
+
 /// The waiting turns of one session.
 #[derive(Debug, Default)]
 pub struct Inbox {
@@ -35,7 +66,7 @@ pub struct Inbox {
     ended: Seq,
     /// Of those that wait: cancelled. They end as such when they are first, so that their messages stand in the
     /// transcript, which is what knows them again.
-    cancelled: Vec<Seq>,
+    cancelled: Vec<(Seq, Cancelled)>,
     missed: bool,
 }
 
@@ -101,24 +132,29 @@ impl Inbox {
         if let Some((seq, _)) = self.running.take() {
             self.ended = self.ended.max(seq);
             let waiting = &self.waiting;
-            self.cancelled.retain(|seq| waiting.iter().any(|item| item.seq == *seq));
+            self.cancelled.retain(|(seq, _)| waiting.iter().any(|item| item.seq == *seq));
         }
     }
 
-    /// Cancels a waiting turn; false if it does not wait.
-    pub fn cancel(&mut self, turn: TurnId) -> bool {
+    /// Cancels a waiting turn; false if it does not wait. The first reason stays.
+    pub fn cancel(&mut self, turn: TurnId, why: Cancelled) -> bool {
         let Some(item) = self.waiting.iter().find(|item| item.turn == turn) else { return false };
-        if !self.cancelled.contains(&item.seq) {
-            self.cancelled.push(item.seq);
+        if self.why_cancelled(item.seq).is_none() {
+            self.cancelled.push((item.seq, why));
         }
         true
     }
 
-    /// Cancels all waiting turns. The answer is how many had not been cancelled before.
+    /// Cancels all waiting turns, because somebody stopped them. The answer is how many had not been cancelled before.
     pub fn cancel_all(&mut self) -> usize {
         let before = self.cancelled();
-        self.cancelled = self.waiting.iter().map(|item| item.seq).collect();
+        let why = |item: &InboxItem| (item.seq, self.why_cancelled(item.seq).unwrap_or(Cancelled::Stopped));
+        self.cancelled = self.waiting.iter().map(why).collect();
         self.waiting.len() - before
+    }
+
+    fn why_cancelled(&self, seq: Seq) -> Option<Cancelled> {
+        self.cancelled.iter().find(|(its, _)| *its == seq).map(|(_, why)| *why)
     }
 
     /// Takes out all that wait: they have ended.
@@ -133,12 +169,12 @@ impl Inbox {
 
     /// How many of those that wait were cancelled.
     pub fn cancelled(&self) -> usize {
-        self.waiting.iter().filter(|item| self.cancelled.contains(&item.seq)).count()
+        self.waiting.iter().filter(|item| self.why_cancelled(item.seq).is_some()).count()
     }
 
-    /// Whether the turn that is next was cancelled.
-    pub fn next_is_cancelled(&self) -> bool {
-        !self.cancelled.is_empty() && self.waiting.front().is_some_and(|item| self.cancelled.contains(&item.seq))
+    /// Why the turn that is next was cancelled, if it was.
+    pub fn next_cancelled(&self) -> Option<Cancelled> {
+        self.why_cancelled(self.waiting.front()?.seq)
     }
 
     /// What is kept of it when the session loads again: which turns were cancelled.
@@ -210,18 +246,18 @@ mod tests {
             inbox.offer(item(seq));
         }
         inbox.begin();
-        assert!(inbox.cancel(turn(2)) && inbox.cancel(turn(2)));
-        assert!(!inbox.cancel(turn(1)), "it runs");
+        assert!(inbox.cancel(turn(2), Cancelled::Left) && inbox.cancel(turn(2), Cancelled::Stopped));
+        assert!(!inbox.cancel(turn(1), Cancelled::Left), "it runs");
         assert_eq!((inbox.len(), inbox.cancelled()), (2, 1));
-        assert!(inbox.next_is_cancelled());
+        assert_eq!(inbox.next_cancelled(), Some(Cancelled::Left));
         let mut inbox = inbox.into_early();
         inbox.restore((2..=3).map(item).collect());
-        assert!(inbox.next_is_cancelled());
+        assert_eq!(inbox.next_cancelled(), Some(Cancelled::Left));
         assert_eq!(inbox.begin().unwrap().seq, Seq(2));
         inbox.end_running();
-        assert!(!inbox.next_is_cancelled());
+        assert_eq!(inbox.next_cancelled(), None);
         assert_eq!(inbox.cancel_all(), 1);
-        assert!(inbox.next_is_cancelled());
+        assert_eq!(inbox.next_cancelled(), Some(Cancelled::Stopped));
     }
 
     #[test]
@@ -288,7 +324,7 @@ mod tests {
                     }
                     Step::Cancel(seq) => {
                         let there = waiting.get_mut(&seq).map(|cancelled| *cancelled = true).is_some();
-                        prop_assert_eq!(inbox.cancel(turn(seq)), there);
+                        prop_assert_eq!(inbox.cancel(turn(seq), Cancelled::Stopped), there);
                     }
                     Step::CancelAll => {
                         let fresh = waiting.values().filter(|cancelled| !**cancelled).count();
@@ -296,7 +332,7 @@ mod tests {
                         prop_assert_eq!(inbox.cancel_all(), fresh);
                     }
                 }
-                prop_assert_eq!(inbox.next_is_cancelled(), waiting.first_key_value().is_some_and(|(_, cancelled)| *cancelled));
+                prop_assert_eq!(inbox.next_cancelled().is_some(), waiting.first_key_value().is_some_and(|(_, cancelled)| *cancelled));
                 prop_assert_eq!(inbox.cancelled(), waiting.values().filter(|cancelled| **cancelled).count());
                 prop_assert_eq!(inbox.len(), waiting.len());
             }

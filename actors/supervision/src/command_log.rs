@@ -52,6 +52,7 @@ fn is_act(event: &Event) -> bool {
             | EventName::SessionDeleted
             | EventName::SessionArchived
             | EventName::SessionRestored
+            | EventName::SessionEdited
             | EventName::SessionsPruned
     )
 }
@@ -97,6 +98,7 @@ mod tests {
             (EventName::SessionDeleted, Kind::Session, true, false, true, true),
             (EventName::SessionArchived, Kind::Session, true, false, true, true),
             (EventName::SessionRestored, Kind::Session, true, false, true, true),
+            (EventName::SessionEdited, Kind::Session, true, false, true, true),
             (EventName::SessionsPruned, Kind::Registry, false, false, true, true),
             (EventName::JournalRepaired, Kind::Journal, false, false, true, true),
         ] {

@@ -26,6 +26,10 @@ use crate::exit::{Exit, ExitCode};
 const POLL: Duration = Duration::from_millis(200);
 /// Events that are read at once.
 const PAGE: usize = 1_000;
+/// Events that `--follow` begins with, unless it is said how many.
+const FOLLOW_TAIL: usize = 20;
+/// Of an answer without any, on standard error.
+const NO_EVENTS: &str = "greenroom: no events match";
 
 /// Prints what is there, and with `--follow` what comes.
 pub async fn run(loaded: Loaded, arguments: LogsArgs) -> anyhow::Result<()> {
@@ -48,6 +52,9 @@ pub async fn run(loaded: Loaded, arguments: LogsArgs) -> anyhow::Result<()> {
     };
     let (last, ended) = through_gateway(response, &arguments, zone).await?;
     if !arguments.follow {
+        if last.is_none() && ended.is_ok() {
+            eprintln!("{NO_EVENTS}");
+        }
         return ended.context("the gateway broke off");
     }
     // Its files have what it said at last, and what the next one says.
@@ -100,7 +107,7 @@ async fn through_gateway(
 async fn from_files(loaded: &Loaded, query: Query, arguments: &LogsArgs, zone: &str) -> anyhow::Result<()> {
     const UNREADABLE: &str = "the supervision log cannot be read";
     let mut search = Search::open(Arc::new(RealDisk), &loaded.paths.logs, query).context(UNREADABLE)?;
-    let mut told = 0;
+    let (mut told, mut none) = (0, true);
     loop {
         let page = search.page(PAGE).context(UNREADABLE)?;
         for event in &page.events {
@@ -110,7 +117,11 @@ async fn from_files(loaded: &Loaded, query: Query, arguments: &LogsArgs, zone: &
             told = search.unreadable();
             eprintln!("greenroom: {told} line(s) of the log are no events and were left out");
         }
+        none &= page.events.is_empty();
         if page.at_end && !arguments.follow {
+            if none {
+                eprintln!("{NO_EVENTS}");
+            }
             return Ok(());
         }
         if page.at_end {
@@ -140,7 +151,8 @@ fn query(arguments: &LogsArgs, zone: &str, now: jiff::Timestamp) -> Result<Query
         since: time("since", arguments.since.as_ref())?,
         until: time("until", arguments.until.as_ref())?,
     };
-    Ok(Query { filter, after: None, tail: arguments.tail })
+    let all = arguments.tail.is_none() && filter.since.is_none() && arguments.follow && arguments.why.is_none();
+    Ok(Query { filter, after: None, tail: if all { Some(FOLLOW_TAIL) } else { arguments.tail } })
 }
 
 fn usage(name: &str, why: impl std::fmt::Display) -> Exit {
@@ -184,6 +196,19 @@ mod tests {
         ] {
             let error = asked(&line).unwrap_err();
             assert!(error.code == ExitCode::Usage && error.message.starts_with(start), "{error}");
+        }
+    }
+
+    #[test]
+    fn to_follow_begins_with_the_last_events_unless_more_is_wanted() {
+        for (line, tail) in [
+            (&["--follow"][..], Some(FOLLOW_TAIL)),
+            (&["--follow", "--session", "api:1"], Some(FOLLOW_TAIL)),
+            (&["--follow", "--tail", "5"], Some(5)),
+            (&["--follow", "--since", "2h"], None),
+            (&["--session", "api:1"], None),
+        ] {
+            assert_eq!(asked(line).unwrap().tail, tail, "{line:?}");
         }
     }
 

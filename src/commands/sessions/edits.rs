@@ -57,8 +57,8 @@ pub async fn run(loaded: Loaded, what: Edits) -> anyhow::Result<()> {
         }
     };
     let key = parse(&key)?;
-    let answer = edit(loaded, &key, verb, body).await?;
-    if output.json { print_json(&answer) } else { print(&in_words(&key, verb, &answer)) }
+    let answer = edit(loaded, &key, verb, body.clone()).await?;
+    if output.json { print_json(&answer) } else { print(&in_words(&key, verb, &body, &answer)) }
 }
 
 async fn edit(loaded: Loaded, key: &SessionKey, verb: Verb, mut body: Value) -> anyhow::Result<Value> {
@@ -89,11 +89,22 @@ fn refused(fault: Fault) -> anyhow::Error {
     Exit::new(code, fault.message).named(fault.code).into()
 }
 
-fn in_words(key: &SessionKey, verb: Verb, answer: &Value) -> String {
+/// What an edit did, from what was asked and answered.
+fn in_words(key: &SessionKey, verb: Verb, asked: &Value, answer: &Value) -> String {
     let wrote = answer["entries"].as_array().is_some_and(|entries| !entries.is_empty());
     let leaf = answer["leaf"].as_str().unwrap_or(ROOT);
     match verb {
-        Verb::Label | Verb::Rename => format!("{key}: written"),
+        Verb::Label => {
+            let entry = asked["entry"].as_str().unwrap_or_default();
+            match asked["text"].as_str() {
+                Some(text) => format!("entry {entry} of {key} has the label {text}"),
+                None => format!("entry {entry} of {key} has no label now"),
+            }
+        }
+        Verb::Rename => match asked["name"].as_str() {
+            None | Some("") => format!("{key} has no name now"),
+            Some(name) => format!("{key} is now called {name}"),
+        },
         Verb::Branch if wrote => format!("{key} goes on from {leaf}"),
         Verb::Branch => format!("{key} stands at {leaf} already"),
         Verb::Reset => format!("{key} begins anew; its transcript keeps everything"),
@@ -139,6 +150,9 @@ async fn import(loaded: Loaded, file: &Path, key: Option<&str>, output: Output) 
                 (app, brought)
             };
             let (app, brought) = tokio::task::spawn_blocking(bring).await?;
+            if let Ok(brought) = &brought {
+                edits::tell_imported(&**app.kernel().log(), &brought.key);
+            }
             app.stop().await;
             serde_json::to_value(brought.map_err(|why| refused(edits::fault(&why)))?)?
         }
@@ -270,18 +284,25 @@ mod tests {
     #[test]
     fn answers_are_sentences() {
         let key = SessionKey::new("api:7").unwrap();
-        for (verb, answer, text) in [
-            (Verb::Branch, json!({"entries": [], "leaf": null}), "api:7 stands at root already"),
-            (Verb::Branch, json!({"entries": ["b"], "leaf": "a"}), "api:7 goes on from a"),
+        let none = json!({});
+        let label = json!({"entry": "03f7", "text": "tax"});
+        for (verb, asked, answer, text) in [
+            (Verb::Rename, json!({"name": "Taxes"}), json!({}), "api:7 is now called Taxes"),
+            (Verb::Rename, json!({"name": ""}), json!({}), "api:7 has no name now"),
+            (Verb::Label, label, json!({}), "entry 03f7 of api:7 has the label tax"),
+            (Verb::Label, json!({"entry": "03f7", "text": null}), json!({}), "entry 03f7 of api:7 has no label now"),
+            (Verb::Branch, none.clone(), json!({"entries": [], "leaf": null}), "api:7 stands at root already"),
+            (Verb::Branch, none.clone(), json!({"entries": ["b"], "leaf": "a"}), "api:7 goes on from a"),
             (
                 Verb::Compact,
+                none.clone(),
                 json!({"entries": ["c"], "first_kept": "a", "tokens_before": 9, "tokens_after": 4}),
                 "api:7: the model is shown from a on; about 4 tokens instead of 9",
             ),
-            (Verb::Fork, json!({"key": "api:8", "copied": 1}), "api:8 has 1 line of api:7"),
-            (Verb::Repair, json!({"entries": []}), "api:7 has nothing that could be mended"),
+            (Verb::Fork, none.clone(), json!({"key": "api:8", "copied": 1}), "api:8 has 1 line of api:7"),
+            (Verb::Repair, none, json!({"entries": []}), "api:7 has nothing that could be mended"),
         ] {
-            assert_eq!(in_words(&key, verb, &answer), text);
+            assert_eq!(in_words(&key, verb, &asked, &answer), text);
         }
     }
 }

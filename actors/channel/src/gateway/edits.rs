@@ -32,6 +32,7 @@ use protocol::edit::{Edit, EditError, Edited, Keep, Patience};
 use protocol::journal::{Journal, OpenWork};
 use protocol::registry::{Sessions, Unreachable};
 use protocol::session::Mail;
+use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::transcripts::{BroughtIn, TranscriptReader};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -257,6 +258,14 @@ pub async fn edit(
     }
 }
 
+/// Tells that a file became the session `key`.
+pub fn tell_imported(log: &dyn SupervisionLog, key: &SessionKey) {
+    let mut event = Event::new(EventName::SessionEdited, ActorPath("/registry".into()), Kind::Registry);
+    event.session = Some(key.clone());
+    event.reason = Some("import".to_owned());
+    log.record(event);
+}
+
 /// As the command line and the gateway tell it.
 pub fn fault(refused: &EditError) -> Fault {
     Fault::new(refused.status(), refused.code(), refused.to_string())
@@ -314,7 +323,10 @@ pub(super) async fn import(State(gateway): State<Arc<Gateway>>, body: Result<Byt
         Ok(bring_in((&*doors.sessions, &*doors.journal), files, &file, key.as_ref()))
     };
     match blocking(&gateway, bring).await {
-        Ok(Ok(brought)) => json_of(&brought),
+        Ok(Ok(brought)) => {
+            tell_imported(&*gateway.doors.log, &brought.key);
+            json_of(&brought)
+        }
         Ok(Err(why)) => refused(&fault(&why)),
         Err(cause) => failed("the file", &cause),
     }

@@ -81,7 +81,11 @@ impl Session {
             let closed = Closed { session, cancelled, file };
             actor.tell_closed(place.to, &closed);
             answer(reply, Ok(closed));
-            actor.closed(ctx);
+            let how = match place.to {
+                Shelf::Archive => "archived",
+                Shelf::Deleted => "deleted",
+            };
+            actor.closed(how, ctx);
         }));
     }
 

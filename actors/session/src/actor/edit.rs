@@ -11,8 +11,10 @@ use std::io;
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::ids::SessionKey;
+use domain::ids::{Attempt, SessionKey, TurnId};
+use domain::reset::Reason;
 use protocol::edit::{EDITS_MAX, Edit, EditError, Edited, Patience};
+use protocol::supervision::EventName;
 use tokio::sync::oneshot;
 
 use super::live::Exit;
@@ -30,8 +32,8 @@ pub(super) type Reply = oneshot::Sender<Result<Edited, EditError>>;
 pub(super) struct Edits {
     /// Oldest first.
     waiting: VecDeque<(Edit, Reply)>,
-    /// The one that is worked on.
-    working: Option<Reply>,
+    /// The one that is worked on, by its word.
+    working: Option<(&'static str, Reply)>,
     /// What it will be answered once its commit is durable.
     outcome: Option<Edited>,
 }
@@ -91,7 +93,7 @@ impl Session {
             return;
         }
         let Some((edit, reply)) = edits.waiting.pop_front() else { return };
-        edits.working = Some(reply);
+        edits.working = Some((edit.word(), reply));
         self.draw_up(edit, ctx);
     }
 
@@ -196,11 +198,35 @@ impl Session {
 
     fn end_edit(&mut self, outcome: Result<Edited, EditError>, ctx: &mut Ctx<Self>) {
         if let Life::Live(live) = &mut self.state
-            && let Some(reply) = live.edits.as_mut().and_then(|edits| edits.working.take())
+            && let Some((word, reply)) = live.edits.as_mut().and_then(|edits| edits.working.take())
         {
+            if let Ok(edited) = &outcome {
+                self.tell_edited(word, edited);
+            }
             answer(reply, outcome);
         }
         self.next_edit(ctx);
+    }
+
+    fn tell_edited(&self, word: &str, edited: &Edited) {
+        let copy = match edited {
+            // Everything was so already.
+            Edited::Appended { entries, .. } if entries.is_empty() => return,
+            Edited::Appended { .. } | Edited::Exported { .. } => None,
+            Edited::Forked { key, .. } => Some(format!("{key} has the copy")),
+        };
+        let mut event = self.event(EventName::SessionEdited, None);
+        event.reason = Some(word.to_owned());
+        event.verdict = copy;
+        self.shared.log.record(event);
+    }
+
+    /// Tells that the conversation began anew by itself, once that is durable.
+    pub(super) fn tell_anew(&self, why: Option<Reason>, work: Option<(TurnId, Attempt)>) {
+        let Some(reason) = why else { return };
+        let mut event = self.event(EventName::SessionEdited, work.map(|(turn, _)| turn));
+        event.reason = Some(format!("reset: {}", reason.word()));
+        self.shared.log.record(event);
     }
 }
 

@@ -16,7 +16,7 @@ impl Session {
         let Life::Live(live) = &self.state else { return };
         let idle = live.machine.is_idle() && live.view.is_clean() && live.drain.is_none() && live.readers == 0;
         if idle && live.exit == Exit::No && self.lease.try_release() {
-            self.go(ExitReason::Passivated, ctx);
+            self.go(ExitReason::Passivated, Some("idle"), ctx);
         }
     }
 
@@ -60,7 +60,7 @@ impl Session {
                 // What the file lacks is in the journal.
                 let written = live.view.is_clean() || live.view.is_failing();
                 if written && live.submitted.is_empty() && live.edits.is_none() && self.lease.try_release() {
-                    self.go(ExitReason::Shutdown, ctx);
+                    self.go(ExitReason::Shutdown, None, ctx);
                 }
             }
             Exit::Closing => {
@@ -94,28 +94,29 @@ impl Session {
         }));
     }
 
-    /// The transcript is closed for good: the session leaves, or begins a new one for what has come meanwhile.
-    pub(super) fn closed(&mut self, ctx: &mut Ctx<Self>) {
+    /// The transcript is closed for good, `how` in a word: the session leaves, or begins a new one for what has come
+    /// meanwhile.
+    pub(super) fn closed(&mut self, how: &str, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &self.state else { return };
         self.shared.transcripts.index().ended(self.lease.key());
         if live.machine.waiting() == 0 && self.lease.try_release() {
-            self.go(ExitReason::Passivated, ctx);
+            self.go(ExitReason::Passivated, Some(how), ctx);
         } else {
             self.reload(ctx);
         }
     }
 
-    /// The slot is given up: whatever crashes from here on, there is no life after it.
-    fn go(&mut self, reason: ExitReason, ctx: &mut Ctx<Self>) {
+    /// The slot is given up: whatever crashes from here on, there is no life after it. `why` it leaves memory is told.
+    fn go(&mut self, reason: ExitReason, why: Option<&str>, ctx: &mut Ctx<Self>) {
         self.crash.exit_reason(reason);
         if let Life::Live(live) = &self.state
             && live.machine.is_idle()
         {
             self.shared.journal.release(self.lease.key().clone(), live.ledger.epoch);
         }
-        if reason == ExitReason::Passivated {
+        if let Some(why) = why {
             let mut event = self.event(EventName::Passivated, None);
-            event.reason = Some("idle".to_owned());
+            event.reason = Some(why.to_owned());
             event.cause = self.crash.last_event();
             self.crash.because_of(self.shared.log.record(event));
         }

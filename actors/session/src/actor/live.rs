@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::ids::{Attempt, SessionId, TurnId};
+use domain::reset::Reason;
 use protocol::journal::Line;
 use protocol::provider::Permit;
 use protocol::trace::Begun;
@@ -74,6 +75,8 @@ pub(super) struct Submitted {
     pub before: Ledger,
     /// The attempt that it belongs to.
     pub work: Option<(TurnId, Attempt)>,
+    /// Why the conversation begins anew with it, if it does so by itself.
+    pub anew: Option<Reason>,
     pub begun: Begun,
 }
 

@@ -58,7 +58,7 @@ impl Session {
                     self.set_exit(Exit::Moving);
                 }
                 Effect::Closed => {
-                    self.closed(ctx);
+                    self.closed("ended", ctx);
                     return;
                 }
                 Effect::Leave => {
@@ -145,7 +145,7 @@ impl Session {
         let said = live.machine.body().map(|(accepted, body, _)| (&**accepted, body));
         let setting = Setting { key: self.lease.key(), cwd: &cwd, said, wall_ms };
         let before = live.ledger.clone();
-        let edits = batch.edit.is_some();
+        let (edits, anew) = (batch.edit.is_some(), batch.anew());
         let (commit, entries) = live.ledger.enter(batch, &setting, &*self.shared.ports.ids);
         if edits {
             // What the model is shown may be another part of the tree from now on.
@@ -158,7 +158,7 @@ impl Session {
         let lines = commit.lines.clone();
         let work = live.work.as_ref().map(|work| (work.turn, work.attempt));
         let begun = self.shared.begin_span();
-        live.submitted.push_back(Submitted { number, lines, durable: false, progress, before, work, begun });
+        live.submitted.push_back(Submitted { number, lines, durable: false, progress, before, work, anew, begun });
         let outcome = self.shared.journal.commit(commit);
         ctx.spawn(outcome.into_actor(self).map(move |outcome, session, ctx| {
             if session.life == life {
@@ -215,6 +215,7 @@ impl Session {
             if only_number {
                 self.tell_written(submitted.number);
             }
+            self.tell_anew(submitted.anew, submitted.work);
             self.step(Input::Committed, ctx);
         }
     }

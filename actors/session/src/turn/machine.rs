@@ -23,7 +23,7 @@ use super::calls::{self, Calls};
 use super::recover::{Cut, Standing};
 use super::running::{Phase, Running, Why};
 use super::{Batch, Call, Effect, Input, Now, Record, Rules, Shown, Tools, Verdict};
-use crate::inbox::{Inbox, Offered};
+use crate::inbox::{Cancelled, Inbox, Offered};
 use close::Closing;
 use refuse::Claims;
 
@@ -162,7 +162,7 @@ impl Machine {
         let mut out = Vec::new();
         let cut = self.cancel_cut();
         let cancelled = self.turn.as_ref().filter(|turn| turn.ending.is_none()).map(|turn| turn.id()).or(cut);
-        self.stop_running(Why::Cancelled, now, &mut out);
+        self.stop_running(Why::Cancelled(Cancelled::Stopped), now, &mut out);
         let dropped = if all { self.inbox.cancel_all() } else { 0 };
         self.begin_next(now, &mut out);
         let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
@@ -481,7 +481,8 @@ impl Machine {
             Some(Why::Leaving) => Batch { turn: Some(turn.id()), interrupted: true, ..Batch::default() },
             Some(Why::Stuck(waits)) => turn.failure("stuck", stuck_notice(rules.stall.as_secs(), waits.word()), rules),
             Some(Why::TooLarge { bytes }) => turn.failure("too_large", too_large_notice(bytes), rules),
-            Some(Why::Cancelled) | None => turn.cancellation(rules),
+            Some(Why::Cancelled(why)) => turn.cancellation(why, rules),
+            None => turn.cancellation(Cancelled::Stopped, rules),
         };
         self.save(batch, out);
     }

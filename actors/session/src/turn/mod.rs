@@ -279,6 +279,16 @@ pub struct Batch {
     pub edit: Option<Box<Drawn>>,
 }
 
+impl Batch {
+    /// Why the conversation begins anew with it, if it does so by itself.
+    pub fn anew(&self) -> Option<Reason> {
+        self.records.iter().find_map(|record| match record {
+            Record::Reset(reason) => Some(*reason),
+            Record::User | Record::Assistant(..) | Record::Tool(_) => None,
+        })
+    }
+}
+
 /// What an edit appends.
 #[derive(Debug, Default)]
 pub struct Drawn {

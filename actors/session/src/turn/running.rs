@@ -17,6 +17,7 @@ use super::calls::{Calls, synthetic};
 use super::recover::{self, Cut};
 use super::replies::replies;
 use super::{Batch, Now, Record, Rules, Shown, Waits};
+use crate::inbox::Cancelled;
 
 /// Everything that is known of it.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl Phase {
 /// Why a turn is to end before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    Cancelled,
+    Cancelled(Cancelled),
     Stuck(Waits),
     Leaving,
     /// What it said fits into no record of the journal.
@@ -193,17 +194,17 @@ impl Running {
         self.end(batch, TurnEnd::Dead { reason: reason.into() }, ending)
     }
 
-    /// The end that the user asked for.
-    pub fn cancellation(&mut self, rules: &Rules) -> Batch {
+    /// The end that somebody asked for.
+    pub fn cancellation(&mut self, why: Cancelled, rules: &Rules) -> Batch {
         let partial = std::mem::take(&mut self.partial);
         let message = notice(StopReason::Aborted, partial, Some(CANCELLED_NOTICE.to_owned()), rules);
         let mut batch = self.closing_batch();
         let (stop, model) = (message.stop, Arc::clone(&message.model));
         let text = CANCELLED_NOTICE.to_owned();
-        let reason = Some("it was stopped, or whoever asked went away");
+        let reason = Some(why.reason());
         let ending = Ending { result: TurnResult::Cancelled, reason, text, stop, model };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Cancelled)));
-        self.end(batch, TurnEnd::Cancelled { why: "stopped".into() }, ending)
+        self.end(batch, TurnEnd::Cancelled { why: why.word().into() }, ending)
     }
 
     /// What the last event of the turn says.

@@ -61,6 +61,7 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::SessionDeleted
         | EventName::SessionArchived
         | EventName::SessionRestored
+        | EventName::SessionEdited
         | EventName::SessionsPruned
         | EventName::ProcessStarted
         | EventName::ProcessStopped

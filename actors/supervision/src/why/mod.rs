@@ -273,6 +273,7 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::SessionDeleted
         | EventName::SessionArchived
         | EventName::SessionRestored
+        | EventName::SessionEdited
         | EventName::ConfigRejected => false,
     }
 }

@@ -47,18 +47,13 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::MemoryHigh => format!("Memory was short: {reason}{}", so(event)),
         EventName::MemoryCalm => format!("There was enough memory again: {reason}"),
         EventName::Activated => format!("The session was loaded{}", waiting(event)),
-        EventName::Passivated => "The session left memory because it was idle".to_owned(),
+        EventName::Passivated => format!("The session left memory because {}", left(reason)),
         EventName::Refused => format!("A message was refused and not accepted: {reason}"),
         EventName::TurnRecovered => {
             format!("{} was taken up again{} because {reason}", turn(event, subject), attempt(event))
         }
-        EventName::TurnStuck => {
-            let who = if event.turn.is_some() { turn(event, subject) } else { who };
-            match event.verdict.as_deref() {
-                None | Some("cancelled") => format!("{who} made no progress and was cancelled: {reason}"),
-                Some(verdict) => format!("{who} made no progress: {reason}; {verdict}"),
-            }
-        }
+        EventName::TurnStuck if event.turn.is_some() => stuck(event, &turn(event, subject), reason),
+        EventName::TurnStuck => stuck(event, &who, reason),
         EventName::TurnFailed => turn_failed(event, reason, subject),
         EventName::TurnCancelled => format!("{} was cancelled: {reason}", turn(event, subject)),
         EventName::DeliveryFailed => delivery_failed(event, reason, subject),
@@ -80,6 +75,7 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::SessionDeleted => format!("The session was deleted: {reason}"),
         EventName::SessionArchived => format!("The session was archived: {reason}"),
         EventName::SessionRestored => "The session was taken back from the archive".to_owned(),
+        EventName::SessionEdited => format!("{}{}", edited(reason), so(event)),
         EventName::SessionsPruned => format!("Old sessions were looked through: {reason}"),
         EventName::ProcessStarted => format!("A process started ({reason})"),
         EventName::ProcessStopped => "The process ended in order".to_owned(),
@@ -124,6 +120,42 @@ fn exited(event: &Event, who: &str, reason: &str) -> String {
         "intensity_exceeded" => format!("{who} ended after its last crash"),
         "killed" => format!("{who} ended because its runtime did"),
         other => format!("{who} ended: {other}"),
+    }
+}
+
+fn stuck(event: &Event, who: &str, reason: &str) -> String {
+    match event.verdict.as_deref() {
+        None | Some("cancelled") => format!("{who} made no progress and was cancelled: {reason}"),
+        Some(verdict) => format!("{who} made no progress: {reason}; {verdict}"),
+    }
+}
+
+/// Why a session left memory, from the word in the log.
+fn left(reason: &str) -> &str {
+    match reason {
+        "idle" => "it was idle",
+        "deleted" => "it was deleted",
+        "archived" => "it was archived",
+        "ended" => "its only turn had ended",
+        other => other,
+    }
+}
+
+/// What an edit did, from the word in the log.
+fn edited(reason: &str) -> &str {
+    match reason {
+        "label" => "An entry of the conversation got a label, or lost it",
+        "rename" => "The conversation got a name, or lost it",
+        "branch" => "The conversation was led on from another entry",
+        "reset" => "The conversation was begun anew by hand",
+        "reset: daily" => "The conversation began anew because its hour of the day had come",
+        "reset: idle" => "The conversation began anew because nobody had written for long enough",
+        "compact" => "The conversation was compacted by hand",
+        "repair" => "The transcript was mended by hand",
+        "fork" => "The conversation was copied",
+        "export" => "The conversation was written to a file",
+        "import" => "The conversation was brought in from a file",
+        other => other,
     }
 }
 
@@ -277,6 +309,7 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::SessionDeleted
         | EventName::SessionArchived
         | EventName::SessionRestored
+        | EventName::SessionEdited
         | EventName::SessionsPruned
         | EventName::ProcessStopped
         | EventName::GatewayStarted
@@ -310,5 +343,46 @@ pub(super) fn duration(ms: u64) -> String {
         1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
         60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1_000),
         _ => format!("{} h {} min", ms / 3_600_000, ms % 3_600_000 / 60_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::ids::SessionKey;
+    use protocol::supervision::ActorPath;
+
+    use super::*;
+
+    #[test]
+    fn what_changed_a_conversation_and_why_it_left_memory_is_told() {
+        let key = SessionKey::new("api:7").unwrap();
+        for (name, reason, verdict, text) in [
+            (EventName::SessionEdited, "label", None, "An entry of the conversation got a label, or lost it."),
+            (
+                EventName::SessionEdited,
+                "reset: daily",
+                None,
+                "The conversation began anew because its hour of the day had come.",
+            ),
+            (
+                EventName::SessionEdited,
+                "reset: idle",
+                None,
+                "The conversation began anew because nobody had written for long enough.",
+            ),
+            (
+                EventName::SessionEdited,
+                "fork",
+                Some("api:8 has the copy"),
+                "The conversation was copied; api:8 has the copy.",
+            ),
+            (EventName::Passivated, "idle", None, "The session left memory because it was idle."),
+            (EventName::Passivated, "archived", None, "The session left memory because it was archived."),
+            (EventName::Passivated, "deleted", None, "The session left memory because it was deleted."),
+        ] {
+            let mut event = Event::new(name, ActorPath::session(0, &key), Kind::Session);
+            (event.reason, event.verdict) = (Some(reason.to_owned()), verdict.map(str::to_owned));
+            assert_eq!(of(&event, None, &Subject::Session(key.clone())), text);
+        }
     }
 }

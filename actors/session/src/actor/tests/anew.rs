@@ -50,6 +50,9 @@ fn the_message_after_the_boundary_is_answered_without_what_was_before() {
         // Header, two turns, the reset, the third turn's four messages.
         stage.filed(10).await;
         assert_eq!(resets(&stage), [(5, "idle".to_owned())]);
+        let told = stage.log.named(EventName::SessionEdited);
+        let told: Vec<_> = told.iter().map(|event| (event.turn, event.reason.as_deref())).collect();
+        assert_eq!(told, [(Some(turn(seq)), Some("reset: idle"))]);
         let commits = stage.journal.books().commits.len();
         assert_eq!(commits, 5, "the reset needs no commit of its own");
         let file = stage.file();

@@ -75,6 +75,10 @@ fn a_deleted_session_ends_all_its_turns_and_what_comes_later_begins_anew() {
         assert!(!stage.file().contains("parentSession"), "a deleted transcript is nobody's parent");
         assert!(stage.journal.books().moving.is_none());
         assert_eq!(stage.logged(EventName::SessionDeleted).await.session, Some(key()));
+        let told = stage.log.named(EventName::TurnCancelled);
+        let told: Vec<_> = told.iter().map(|event| (event.turn, event.reason.as_deref())).collect();
+        let why = Some("its session was deleted");
+        assert_eq!(told, [(Some(turn(running)), why), (Some(turn(waiting)), why)]);
     });
 }
 
@@ -90,6 +94,9 @@ fn a_sleeping_session_is_woken_to_be_deleted_and_leaves() {
         let closed = now(close(&stage, Shelf::Deleted)).await.unwrap();
         assert_eq!(closed.cancelled, 0);
         stage.asleep().await;
+        let left = stage.log.named(EventName::Passivated);
+        let left: Vec<_> = left.iter().map(|event| event.reason.as_deref()).collect();
+        assert_eq!(left, [Some("idle"), Some("deleted")]);
         assert_eq!(names(&stage, "/w/sessions"), [closed.file.unwrap()]);
         assert_eq!(stage.transcripts().index().count(), 0, "it is listed no more");
         assert_eq!(now(close(&stage, Shelf::Deleted)).await.unwrap_err(), NotClosed::Nothing);

@@ -293,3 +293,24 @@ fn a_repair_mends_what_is_ours_and_cuts_nothing_out() {
         assert!(entries(&edit(&stage, Edit::Repair).await.unwrap()).is_empty());
     });
 }
+
+#[test]
+fn what_an_edit_did_is_told_without_its_text() {
+    run_paused("edits told", async {
+        let stage = two_turns().await;
+        let entry = id(&stage, 0);
+        let label = |text: Option<&str>| Edit::Label { entry: entry.clone(), text: text.map(str::to_owned) };
+        edit(&stage, label(Some("a secret"))).await.unwrap();
+        edit(&stage, Edit::Rename { name: "a secret".to_owned() }).await.unwrap();
+        edit(&stage, Edit::Repair).await.unwrap();
+        edit(&stage, Edit::Fork { to: SessionKey::new("api:8").unwrap(), entry: None }).await.unwrap();
+        edit(&stage, Edit::Reset).await.unwrap();
+        edit(&stage, Edit::Label { entry: "zz".to_owned(), text: None }).await.unwrap_err();
+        let told = stage.log.named(EventName::SessionEdited);
+        assert!(told.iter().all(|event| event.session == Some(key()) && event.turn.is_none()), "{told:?}");
+        assert!(!format!("{told:?}").contains("secret"), "{told:?}");
+        let told: Vec<_> = told.iter().map(|event| (event.reason.as_deref(), event.verdict.as_deref())).collect();
+        let expected = [("label", None), ("rename", None), ("fork", Some("api:8 has the copy")), ("reset", None)];
+        assert_eq!(told, expected.map(|(word, copy)| (Some(word), copy)), "the repair had nothing to do");
+    });
+}

@@ -77,6 +77,25 @@ fn control_is_answered_while_a_turn_thinks_and_while_the_session_loads() {
         let call = stage.called().await;
         stage.complete(&call, answer("2"));
         assert_eq!(stage.finished().await.0, turn(2));
+        assert_eq!(stage.logged(EventName::TurnCancelled).await.reason.as_deref(), Some("it was stopped by hand"));
+    });
+}
+
+#[test]
+fn a_turn_whose_asker_went_away_says_so_whether_it_runs_or_waits() {
+    run_paused("asker gone", async {
+        let mut stage = Stage::new();
+        let seqs = [stage.say("one"), stage.say("two")];
+        stage.called().await;
+        stage.mail(Mail::CancelTurn { turn: turn(seqs[1]) });
+        stage.mail(Mail::CancelTurn { turn: turn(seqs[0]) });
+        for seq in seqs {
+            let (id, finished) = stage.finished().await;
+            assert_eq!((id, finished.result), (turn(seq), TurnResult::Cancelled));
+        }
+        let told = stage.log.named(EventName::TurnCancelled);
+        let told: Vec<_> = told.iter().map(|event| event.reason.as_deref()).collect();
+        assert_eq!(told, [Some("whoever asked went away, or waits no longer"); 2]);
     });
 }
 

@@ -29,7 +29,8 @@ impl Machine {
         }
         let held = self.held && !self.runs_turn();
         let busy = held || self.turn.is_some() || self.view_busy.is_some() || !self.commits.is_empty();
-        let cancelled = self.inbox.next_is_cancelled();
+        let why = self.inbox.next_cancelled();
+        let cancelled = why.is_some();
         let leaves = self.leaving && (self.checkpointed || !cancelled);
         if busy || leaves || self.closed {
             return;
@@ -59,7 +60,7 @@ impl Machine {
         let at = item.at;
         let inline = item.inline.clone();
         let mut turn = Running::new(item, cut, now);
-        turn.stop = cancelled.then_some(Why::Cancelled);
+        turn.stop = why.map(Why::Cancelled);
         self.turn = Some(Box::new(turn));
         match inline {
             Some(accepted) => self.begin(accepted, now, out),
@@ -94,7 +95,7 @@ impl Machine {
 
     pub(super) fn leave_if_done(&mut self, out: &mut Vec<Effect>) {
         // What was cancelled while it waited ends first: the next process must not run it.
-        let ends_one = !self.checkpointed && self.inbox.next_is_cancelled();
+        let ends_one = !self.checkpointed && self.inbox.next_cancelled().is_some();
         let closes = self.closing.is_some();
         if !self.leaving || ends_one || closes || self.turn.is_some() || !self.commits.is_empty() {
             return;

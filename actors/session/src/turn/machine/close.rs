@@ -10,6 +10,7 @@ use protocol::journal::{Closes, InboxItem, Move, TurnEnd};
 use protocol::turn::{Finished, Route, TurnProgress, TurnResult};
 
 use super::Machine;
+use crate::inbox::Cancelled;
 use crate::turn::replies::replies;
 use crate::turn::running::Why;
 use crate::turn::{Batch, Effect, Now, Shown, Verdict};
@@ -27,10 +28,11 @@ pub(super) struct Closing {
 // === impl Machine ===
 
 impl Machine {
+    /// Cancels a turn whose asker went away.
     pub(super) fn cancel(&mut self, id: TurnId, now: Now, out: &mut Vec<Effect>) {
         if self.turn.as_ref().is_some_and(|turn| turn.id() == id) {
-            self.stop_running(Why::Cancelled, now, out);
-        } else if self.inbox.cancel(id) {
+            self.stop_running(Why::Cancelled(Cancelled::Left), now, out);
+        } else if self.inbox.cancel(id, Cancelled::Left) {
             self.begin_next(now, out);
         }
     }
@@ -38,7 +40,7 @@ impl Machine {
     /// Cancels the cut turn while it waits: to those outside it is the one that runs.
     pub(super) fn cancel_cut(&mut self) -> Option<TurnId> {
         let cut = self.cut.as_ref()?.turn.started.turn;
-        (self.turn.is_none() && self.inbox.cancel(cut)).then_some(cut)
+        (self.turn.is_none() && self.inbox.cancel(cut, Cancelled::Stopped)).then_some(cut)
     }
 
     /// Whether no turn waits or runs.
@@ -52,7 +54,7 @@ impl Machine {
             return;
         }
         self.closing = Some(Box::new(Closing { place, waiting: Vec::new(), ran: false }));
-        self.stop_running(Why::Cancelled, now, out);
+        self.stop_running(Why::Cancelled(Cancelled::Deleted), now, out);
         self.begin_next(now, out);
     }
 
@@ -62,7 +64,7 @@ impl Machine {
         closing.ran |= batch.turn.is_some();
         closing.waiting.extend(self.inbox.take_all());
         for item in &closing.waiting {
-            batch.ended.push((item.turn, TurnEnd::Cancelled { why: "deleted".into() }));
+            batch.ended.push((item.turn, TurnEnd::Cancelled { why: Cancelled::Deleted.word().into() }));
             if let Some(route) = item.push_route() {
                 batch.out.extend(replies(item.turn, route, CANCELLED_NOTICE, &self.rules.push_limits));
             }
@@ -117,7 +119,7 @@ impl Machine {
             None if item.push_route().is_some() => "push",
             None => "live",
         };
-        let (result, reason) = (TurnResult::Cancelled, Some("its session was deleted"));
+        let (result, reason) = (TurnResult::Cancelled, Some(Cancelled::Deleted.reason()));
         out.push(Effect::Ended(Verdict { turn: item.turn, attempt, result, reason, route, latency_ms }));
     }
 }
