@@ -8,7 +8,7 @@ use protocol::journal::Shelf;
 use serde_json::{Value, json};
 
 use super::admin::{Admin, encode};
-use super::{print, print_json};
+use super::{print, print_json, sessions};
 use crate::app::{App, Options};
 use crate::cli::Output;
 use crate::config::Loaded;
@@ -43,6 +43,10 @@ pub async fn run(loaded: Loaded, key: &SessionKey, act: Act, output: Output) -> 
             admin.post(&path, &json!({})).await?.json().await?
         }
         None => {
+            loaded.require_workspace().map_err(Exit::from)?;
+            if act != Act::Unarchive {
+                sessions::readable(&loaded, key)?;
+            }
             let app = App::start(Options::at_rest(loaded)).await?;
             let done = match act {
                 Act::Delete => close(app.sessions(), key, Shelf::Deleted, Open::Cancelled).await,
@@ -64,12 +68,16 @@ pub fn exit(fault: Fault) -> Exit {
 
 fn told(key: &SessionKey, act: Act, body: &Value) -> String {
     let file = body["file"].as_str().unwrap_or_default();
+    let unmoved = body["unmoved"].as_str().map(|why| {
+        format!("; its transcript cannot be put away yet, which is tried again before a new session begins: {why}")
+    });
     match act {
         Act::Delete => {
             let turns = counted(usize::try_from(body["cancelled"].as_u64().unwrap_or(0)).unwrap_or(0), "turn");
             let file = if file.is_empty() { String::new() } else { format!("; its transcript is sessions/{file}") };
-            format!("{key} is deleted, {turns} cancelled{file}")
+            format!("{key} is deleted, {turns} cancelled{file}{}", unmoved.unwrap_or_default())
         }
+        Act::Archive if file.is_empty() => format!("{key} is archived{}", unmoved.unwrap_or_default()),
         Act::Archive => format!("{key} is archived as sessions/{file}"),
         Act::Unarchive => format!("{key} is back from sessions/{file}"),
     }

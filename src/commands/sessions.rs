@@ -12,7 +12,7 @@ use domain::ids::SessionKey;
 use protocol::transcripts::TranscriptReader;
 use serde_json::{Value, json};
 use session::Transcripts;
-use supervision::ports::Ports;
+use supervision::ports::{Open, Ports};
 use supervision::real::real_ports;
 
 use super::admin::{Admin, encode};
@@ -44,6 +44,20 @@ fn parse(key: &str) -> Result<SessionKey, Exit> {
 
 fn files(loaded: &Loaded, ports: Ports) -> Arc<Transcripts> {
     Arc::new(Transcripts::new(ports, loaded.paths.sessions.clone()))
+}
+
+/// Whether the session has a file; why it cannot be read is told at once, as no session could be loaded from it.
+pub(super) fn readable(loaded: &Loaded, key: &SessionKey) -> anyhow::Result<bool> {
+    let ports = real_ports(1)?;
+    let file = files(loaded, ports.clone()).file_of(key);
+    match ports.disk.open(&file, Open::Read) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => {
+            let message = format!("{} cannot be read: {error}", file.display());
+            Err(Exit::new(ExitCode::Failed, message).named("unreadable").into())
+        }
+    }
 }
 
 /// All sessions, as the gateway would list them.

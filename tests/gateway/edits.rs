@@ -161,6 +161,57 @@ async fn a_name_under_which_a_message_waits_is_taken() {
 }
 
 #[test]
+fn what_nobody_can_read_is_told_with_its_name_and_ends_nothing_else() {
+    let place = Place::empty();
+    say(&place, "cli:fine", "hello");
+    let sessions = place.path().join("workspace/sessions");
+    std::fs::create_dir(sessions.join("cli.dir.jsonl")).unwrap();
+    let all = printed(&place, &["sessions", "check"], 1);
+    let items = all["items"].as_array().unwrap();
+    let found: Vec<_> = items.iter().map(|one| (&one["key"], &one["healthy"], &one["problems"][0]["what"])).collect();
+    assert_eq!(
+        found,
+        [(&json!("cli:dir"), &json!(false), &json!("unreadable")), (&json!("cli:fine"), &json!(true), &Value::Null),]
+    );
+    let told = place.run(&["sessions", "check", "cli:dir"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("cli.dir.jsonl: all of it: it cannot be read: not a regular file"), "{told}");
+    for arguments in [vec!["rename", "cli:dir", "x"], vec!["archive", "cli:dir"], vec!["delete", "cli:dir"]] {
+        let refused = printed(&place, &[&["sessions"], &*arguments].concat(), 1);
+        assert_eq!(refused["error"]["code"], "unreadable", "{arguments:?}");
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("cli.dir.jsonl") && message.contains("not a regular file"), "{message}");
+    }
+    let to = place.path().join("out");
+    let out = place.run(&["export", "--to", "openclaw", to.to_str().unwrap(), "--json"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(said.contains("cli.dir.jsonl cannot be read") && said.contains("cli:fine"), "{said}");
+}
+
+#[test]
+fn one_id_in_two_lines_is_told_and_no_entry_stands_below_itself() {
+    let place = Place::empty();
+    say(&place, "cli:a", "hello");
+    let file = place.path().join("workspace/sessions/cli.a.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let tree = printed(&place, &["sessions", "tree", "cli:a"], 0);
+    let (first, last) = (id(&tree, 0), id(&tree, 1));
+    let mut again: Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
+    again["parentId"] = json!(last);
+    std::fs::write(&file, format!("{text}{again}\n")).unwrap();
+    let checked = printed(&place, &["sessions", "check", "cli:a"], 1);
+    let problem = &checked["problems"][0];
+    assert_eq!((&problem["what"], &problem["entry"]), (&json!("duplicate_id"), &json!(first)), "{checked}");
+    assert_eq!(
+        (&problem["line"], &problem["other_line"], checked["problems_total"].as_u64()),
+        (&json!(2), &json!(4), Some(1))
+    );
+    let tree = printed(&place, &["sessions", "tree", "cli:a"], 0);
+    let items: Vec<_> = tree["items"].as_array().unwrap().iter().map(|item| (&item["id"], &item["parent"])).collect();
+    assert_eq!(items, [(&json!(last), &Value::Null), (&json!(first), &json!(last))]);
+}
+
+#[test]
 fn a_damaged_transcript_is_told_and_mended() {
     let place = Place::empty();
     let file = place.path().join("workspace/sessions/cli.old.jsonl");

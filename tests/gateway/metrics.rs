@@ -93,6 +93,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_send_buffer_bytes", "gauge", &[("door", DOORS)]),
     ("greenroom_session_reloads", "counter", &[]),
     ("greenroom_sessions", "gauge", &[("state", Says::One(&["listed", "live", "quarantined"]))]),
+    ("greenroom_sessions_held", "gauge", &[]),
     ("greenroom_shards_paused", "gauge", &[]),
     ("greenroom_slow_clients", "counter", &[("door", DOORS)]),
     ("greenroom_stale_events", "counter", &[("kind", KINDS)]),

@@ -165,6 +165,8 @@ pub struct Metrics {
     pub providers_open: Gauge,
     /// Shards that start no sessions for a while.
     pub shards_paused: Gauge,
+    /// Sessions that cannot begin because the transcript before theirs cannot be put away.
+    pub sessions_held: Gauge,
     /// 0: enough memory; 1: sessions leave; 2: messages are refused.
     pub memory_pressure: Gauge,
     /// Turns that wait for a place among the running ones.
@@ -204,6 +206,7 @@ impl Default for Metrics {
             traces: Traces::default(),
             providers_open: Gauge::default(),
             shards_paused: Gauge::default(),
+            sessions_held: Gauge::default(),
             memory_pressure: Gauge::default(),
             turns_waiting: Gauge::default(),
             arbiters_blocked: Gauge::default(),
@@ -227,6 +230,7 @@ impl Metrics {
         let ill = [
             (&self.providers_open, "provider_not_asked"),
             (&self.shards_paused, "sessions_paused"),
+            (&self.sessions_held, "sessions_held"),
             (&self.memory_pressure, "memory_high"),
             (&self.arbiters_blocked, "arbiter_blocked"),
         ];
@@ -269,6 +273,7 @@ impl Metrics {
         to.register("provider_seconds", "Duration of model calls", self.provider_seconds.clone());
         to.register("providers_open", "Providers that are not asked for a while", self.providers_open.clone());
         to.register("shards_paused", "Shards that start no sessions for a while", self.shards_paused.clone());
+        to.register("sessions_held", "Sessions that wait for their place in the directory", self.sessions_held.clone());
         to.register("memory_pressure", "0 enough memory, 1 high, 2 refusing", self.memory_pressure.clone());
         to.register("turns_waiting", "Turns that wait for a place to run", self.turns_waiting.clone());
         to.register("arbiters_blocked", "Arbiters that do not come back", self.arbiters_blocked.clone());

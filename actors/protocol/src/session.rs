@@ -116,8 +116,10 @@ pub struct Closed {
     pub session: SessionId,
     /// Turns that were cancelled.
     pub cancelled: u32,
-    /// Its file's new name, below the directory of the sessions; `None` when there was no file.
+    /// Its file's new name, below the directory of the sessions; `None` when there was no file, or it is `unmoved`.
     pub file: Option<String>,
+    /// Why its file still lies where it was. That is tried again; no other session of the key begins before.
+    pub unmoved: Option<String>,
 }
 
 /// Why a session was not closed.
@@ -132,6 +134,9 @@ pub enum NotClosed {
     /// It is being changed or closed, or the process is stopping.
     #[error("the session is being changed, or on its way out; try again")]
     Leaving,
+    /// The transcript of the session before cannot be put away.
+    #[error("the transcript of the session before cannot be put away yet; `greenroom logs --why` says why")]
+    Held,
 }
 
 /// Answer to [`Mail::Restore`].

@@ -193,19 +193,26 @@ pub struct Check {
 }
 
 /// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct CheckProblem {
     /// Line number, from 1, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
+    /// The line that counts instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_line: Option<usize>,
     /// The entry, where it has an id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
-    /// `not_json`, `header_missing`, `too_long`, `torn_tail`, `unended` or `parent_missing`.
+    /// `not_json`, `header_missing`, `too_long`, `torn_tail`, `unended`, `parent_missing`, `duplicate_id` or
+    /// `unreadable`.
     pub what: &'static str,
     /// How many bytes it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Why the file cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// What `sessions repair` does with it.
     pub repair: &'static str,
 }

@@ -10,6 +10,7 @@
 
 mod close;
 mod edit;
+mod held;
 mod leave;
 mod live;
 mod load;
@@ -89,6 +90,8 @@ struct Loading {
     ending: Option<(Shown, Verdict)>,
     /// Whoever wants the archived transcript back before the load.
     restore: Option<close::RestoreReply>,
+    /// Why it cannot begin yet.
+    held: Option<held::Held>,
 }
 
 impl Loading {
@@ -145,6 +148,7 @@ impl Session {
 
     fn mail(&mut self, mail: Mail, ctx: &mut Context<Self>) {
         match &mut self.state {
+            Life::Loading(loading) if loading.refuses(&mail) => self.refuse_held(mail, ctx),
             Life::Loading(loading) => match mail {
                 Mail::Queued(item) => {
                     // Whether it was new does not matter: the load sorts it out.

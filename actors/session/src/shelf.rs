@@ -138,6 +138,16 @@ impl Transcripts {
     /// Puts the file of an ended transcript where it belongs, unless that was done before; the answer is its name below
     /// the directory of the sessions, `None` when there was no file.
     pub(crate) fn shelve(&self, moving: &Moving) -> io::Result<Option<String>> {
+        self.put_in_place(moving).map_err(|error| {
+            let to = match moving.place.to {
+                Shelf::Archive => self.dir.join(ARCHIVE),
+                Shelf::Deleted => self.dir.clone(),
+            };
+            io::Error::new(error.kind(), format!("{}: {error}", to.display()))
+        })
+    }
+
+    fn put_in_place(&self, moving: &Moving) -> io::Result<Option<String>> {
         let (from, stem) = (self.file_of(&moving.key), stem(&moving.key));
         let file = below(moving.place.to, &name(&stem, moving.place));
         let to = self.dir.join(&file);
@@ -290,7 +300,8 @@ impl Transcripts {
 fn is_there(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
     match disk.stat(path) {
         Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // A directory on the way may be missing, or be none.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
         Err(error) => Err(error),
     }
 }

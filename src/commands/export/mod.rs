@@ -96,8 +96,21 @@ fn chosen(disk: &dyn Disk, dir: &Path, wanted: &[SessionKey]) -> anyhow::Result<
 
 /// The key that a file's header names: a long key is cut in the file's name.
 fn key_in(disk: &dyn Disk, path: &Path) -> anyhow::Result<Option<SessionKey>> {
-    let header = read_lines(&disk.read(path)?).header;
+    let bytes = disk.read(path).map_err(|error| {
+        Exit::new(ExitCode::Failed, format!("{} cannot be read: {error}", path.display())).named("unreadable")
+    })?;
+    let header = read_lines(&bytes).header;
     Ok(header.and_then(|header| header.session_key).and_then(|key| SessionKey::new(&key).ok()))
+}
+
+/// The file of one session, or why there is none.
+fn made(
+    disk: &dyn Disk,
+    session: &Session,
+    make: &mut impl FnMut(&Session, &[u8]) -> Result<File, String>,
+) -> Result<File, String> {
+    let bytes = disk.read(&session.path);
+    make(session, &bytes.map_err(|error| format!("{} cannot be read: {error}", session.path.display()))?)
 }
 
 // === impl Maker ===
@@ -114,7 +127,7 @@ impl Maker<'_> {
         let mut paths = BTreeSet::new();
         for session in sessions {
             // What cannot be made is told when it is its turn.
-            if let Ok(file) = make(session, &self.disk.read(&session.path)?) {
+            if let Ok(file) = made(self.disk, session, &mut make) {
                 self.refuse_another(&file)?;
                 if !paths.insert(file.path.clone()) {
                     let message = format!("two sessions would be {}; name the ones to export", file.path.display());
@@ -123,7 +136,7 @@ impl Maker<'_> {
             }
         }
         for session in sessions {
-            match make(session, &self.disk.read(&session.path)?) {
+            match made(self.disk, session, &mut make) {
                 Ok(file) => self.put(file)?,
                 Err(why) => self.report.fail("session", session.key.as_str(), why),
             }

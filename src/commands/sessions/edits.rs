@@ -12,7 +12,7 @@ use protocol::transcripts::TranscriptReader;
 use serde_json::{Value, json};
 use supervision::real::real_ports;
 
-use super::{drawn, files, parse};
+use super::{drawn, files, parse, readable};
 use crate::app::{App, Options};
 use crate::cli::Output;
 use crate::cli::edits::{CompactArgs, Edits, FileFormat, KeyArgs};
@@ -71,7 +71,7 @@ async fn edit(loaded: Loaded, key: &SessionKey, verb: Verb, mut body: Value) -> 
     let asked = verb.parse(body.to_string().as_bytes());
     let (asked, patience) = asked.map_err(|why| Exit::new(ExitCode::Usage, why))?;
     loaded.require_workspace().map_err(Exit::from)?;
-    if !files(&loaded, real_ports(1)?).file_of(key).exists() {
+    if !readable(&loaded, key)? {
         return Err(no_session(key).into());
     }
     let app = App::start(Options::at_rest(loaded)).await?;
@@ -230,6 +230,7 @@ fn problems(body: &Value) -> Vec<String> {
         .iter()
         .map(|problem| {
             let place = match (problem["line"].as_u64(), problem["entry"].as_str()) {
+                (None, None) if problem["what"] == "unreadable" => "all of it".to_owned(),
                 (Some(line), _) => format!("line {line}"),
                 (None, Some(entry)) => format!("entry {entry}"),
                 (None, None) => "the end".to_owned(),
@@ -238,7 +239,9 @@ fn problems(body: &Value) -> Vec<String> {
             let bytes =
                 problem["bytes"].as_u64().map(|bytes| format!(", {}", counted(bytes, "byte"))).unwrap_or_default();
             let repair = problem["repair"].as_str().unwrap_or_default();
-            format!("{file}: {place}: {}{bytes}. Repair: {repair}.", sentence(word))
+            let other = problem["other_line"].as_u64().map(|line| format!(" as line {line}")).unwrap_or_default();
+            let detail = problem["detail"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
+            format!("{file}: {place}: {}{other}{bytes}{detail}. Repair: {repair}.", sentence(word))
         })
         .collect();
     let more = body["problems_total"].as_u64().unwrap_or_default().saturating_sub(all.len() as u64);
@@ -254,6 +257,8 @@ fn sentence(word: &str) -> &str {
         "header_missing" => "the first line is no session header",
         "too_long" => "too long to be read",
         "torn_tail" => "a line that was cut short",
+        "duplicate_id" => "the same id",
+        "unreadable" => "it cannot be read",
         "unended" => "a line without an end",
         "parent_missing" => "it follows an entry that is not there",
         other => other,

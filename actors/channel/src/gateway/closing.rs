@@ -3,6 +3,7 @@
 //!
 //! ```json
 //! {"key":"api:7","state":"deleted","session":"0193…","cancelled":1,"file":"api.7.jsonl.deleted.2026-11-29T20-53-29.123Z"}
+//! {"key":"api:7","state":"archived","session":"0193…","cancelled":0,"file":null,"unmoved":"why the file stays for now"}
 //! {"key":"api:7","state":"asleep","file":"archive/api.7.jsonl.archived.2026-11-29T20-53-29.123Z"}
 //! {"items":[{"key":"api:7", …,"file":"api.7.jsonl.archived.…","archived_ms":1}],"next":null}
 //! ```
@@ -70,14 +71,19 @@ pub async fn close(sessions: &dyn Sessions, key: &SessionKey, to: Shelf, open: O
         NotClosed::Nothing => fault(404, "not_found", why.to_string()),
         NotClosed::Busy => fault(429, "busy", why.to_string()),
         NotClosed::Leaving => fault(503, "leaving", why.to_string()),
+        NotClosed::Held => fault(503, "held", why.to_string()),
     })?;
     let state = match to {
         Shelf::Archive => "archived",
         Shelf::Deleted => "deleted",
     };
-    Ok(json!({
+    let mut body = json!({
         "key": key, "state": state, "session": closed.session, "cancelled": closed.cancelled, "file": closed.file,
-    }))
+    });
+    if let Some(why) = closed.unmoved {
+        body["unmoved"] = why.into();
+    }
+    Ok(body)
 }
 
 /// Takes the newest archived transcript of a session back.

@@ -52,7 +52,7 @@ pub fn tree(tree: &TreeIndex, mut preview: impl FnMut(Position) -> String) -> Ve
     }
     let mut seen = vec![false; tree.len()];
     let mut nodes = Vec::new();
-    let in_cycles = tree.positions().filter(|at| tree.kind(*at).is_node());
+    let in_cycles = tree.positions().filter(|at| counts(tree, *at));
     for root in roots.into_iter().chain(in_cycles) {
         let mut open = vec![(root, 0)];
         while let Some((at, depth)) = open.pop() {
@@ -65,7 +65,8 @@ pub fn tree(tree: &TreeIndex, mut preview: impl FnMut(Position) -> String) -> Ve
             nodes.push(TreeNode {
                 at,
                 id: tree.id(at).to_owned(),
-                parent: tree.parent(at).map(|parent| tree.id(parent).to_owned()),
+                // One of those that follow each other in a circle has to be the first.
+                parent: tree.parent(at).filter(|_| depth > 0).map(|parent| tree.id(parent).to_owned()),
                 kind: tree.kind(at).name(),
                 role: tree.kind(at).role(),
                 preview: preview(at),
@@ -112,12 +113,17 @@ pub fn preview(entry: &Entry) -> String {
     ellipsis(line, PREVIEW_CHARS_MAX).into_owned()
 }
 
+/// Whether it is a node; of several with one id only one is, and all that follow hang off that one.
+fn counts(tree: &TreeIndex, at: Position) -> bool {
+    tree.kind(at).is_node() && (tree.id(at).is_empty() || tree.position(tree.id(at)) == Some(at))
+}
+
 /// For each position its children, and the roots. Children are in the order of [`TreeIndex::children`], roots in that
 /// of the file.
 fn children_of(tree: &TreeIndex) -> (Vec<Vec<Position>>, Vec<Position>) {
     let mut children: Vec<Vec<Position>> = vec![Vec::new(); tree.len()];
     let mut roots = Vec::new();
-    for at in tree.positions().filter(|at| tree.kind(*at).is_node()) {
+    for at in tree.positions().filter(|at| counts(tree, *at)) {
         match tree.parent(at).and_then(|parent| children.get_mut(parent.0 as usize)) {
             Some(siblings) => siblings.push(at),
             None => roots.push(at),

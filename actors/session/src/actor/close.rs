@@ -67,18 +67,15 @@ impl Session {
             if actor.life != life {
                 return;
             }
-            let file = match outcome.unwrap_or_else(|_| Err(std::io::Error::other("moving it panicked"))) {
+            let (file, unmoved) = match outcome.unwrap_or_else(|_| Err(std::io::Error::other("moving it panicked"))) {
                 Ok(file) => {
                     actor.shared.journal.moved(actor.lease.key().clone(), session);
-                    file
+                    (file, None)
                 }
-                Err(error) => {
-                    // The next activation, or the next start, tries it again.
-                    tracing::warn!(session = %actor.lease.key(), %error, "file of an ended session cannot be moved");
-                    None
-                }
+                // The next activation, or the next start, tries it again.
+                Err(error) => (None, Some(error.to_string())),
             };
-            let closed = Closed { session, cancelled, file };
+            let closed = Closed { session, cancelled, file, unmoved };
             actor.tell_closed(place.to, &closed);
             answer(reply, Ok(closed));
             let how = match place.to {
@@ -96,7 +93,9 @@ impl Session {
         };
         let mut event = self.event(name, None);
         let file = closed.file.as_ref().map(|file| format!(", its transcript is {file}")).unwrap_or_default();
-        event.reason = Some(format!("{} cancelled{file}", counted(closed.cancelled as usize, "turn")));
+        let unmoved = closed.unmoved.as_ref().map(|why| format!(", its transcript cannot be put away yet: {why}"));
+        let unmoved = unmoved.unwrap_or_default();
+        event.reason = Some(format!("{} cancelled{file}{unmoved}", counted(closed.cancelled as usize, "turn")));
         self.shared.log.record(event);
     }
 

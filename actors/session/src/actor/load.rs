@@ -49,6 +49,9 @@ pub(super) enum LoadError {
     File(#[from] io::Error),
     #[error("reading the transcript panicked")]
     Lost,
+    /// It passes once the obstacle is gone.
+    #[error("the transcript of the session before cannot be put away: {0}")]
+    Unmoved(io::Error),
 }
 
 // === impl Session ===
@@ -111,9 +114,9 @@ impl Session {
                     open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, &spare, window_tokens)?;
                 let fresh = opened.read.header.is_none() && opened.read.tree.is_empty();
                 let follows = if fresh { shared.transcripts.newest_archive(&key)? } else { None };
-                Ok::<_, io::Error>(Opened { restored, follows, ..opened })
+                Ok::<_, LoadError>(Opened { restored, follows, ..opened })
             });
-            Ok(opened.await.map_err(|_| LoadError::Lost)??)
+            opened.await.map_err(|_| LoadError::Lost)?
         };
         ctx.spawn(open.into_actor(self).map(move |outcome, session, ctx| {
             if session.life == life {
@@ -126,6 +129,7 @@ impl Session {
         match outcome {
             Ok(opened) => self.go_live(opened, ctx),
             Err(LoadError::Journal(JournalError::Closed)) => self.halt(ctx),
+            Err(error @ LoadError::Unmoved(_)) => self.hold(&error.to_string(), ctx),
             // The supervisor tries again with a growing pause, and at last holds the session back.
             Err(error) => panic!("session cannot be loaded: {error}"),
         }
@@ -133,7 +137,7 @@ impl Session {
 
     fn go_live(&mut self, opened: Opened, ctx: &mut Ctx<Self>) {
         let Life::Loading(loading) = std::mem::replace(&mut self.state, Life::Gone) else { return };
-        let Loading { early, kept, awaited, since: _, ending, restore } = *loading;
+        let Loading { early, kept, awaited, since: _, ending, restore, held: _ } = *loading;
         self.stuck_loads = 0;
         let now = self.now();
         let Opened { loaded, standing, read, complete, follows, restored } = opened;
@@ -297,9 +301,9 @@ fn prepare(
     key: &SessionKey,
     loaded: &Loaded,
     restore: bool,
-) -> io::Result<Option<Result<Restored, NotRestored>>> {
+) -> Result<Option<Result<Restored, NotRestored>>, LoadError> {
     if let Some(moving) = &loaded.moving {
-        shared.transcripts.move_away(moving)?;
+        shared.transcripts.move_away(moving).map_err(LoadError::Unmoved)?;
         shared.journal.moved(moving.key.clone(), moving.session);
     }
     let in_use = loaded.view.length > 0 || !loaded.lines.is_empty() || !loaded.inbox.is_empty();

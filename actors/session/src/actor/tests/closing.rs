@@ -130,6 +130,31 @@ fn a_kill_before_the_file_is_away_is_made_good_by_the_next_activation() {
 }
 
 #[test]
+fn a_session_waits_until_the_one_before_it_can_be_put_away() {
+    run_paused("an obstacle", async {
+        let mut stage = Stage::new();
+        stage.turn("one", "1").await;
+        let obstacle = Path::new("/w/sessions/archive");
+        drop(stage.disk.open(obstacle, Open::Create).unwrap());
+        let closed = now(close(&stage, Shelf::Archive)).await.unwrap();
+        assert_eq!(closed.file, None);
+        let unmoved = closed.unmoved.unwrap();
+        assert!(unmoved.contains("/w/sessions/archive"), "{unmoved}");
+        stage.asleep().await;
+        stage.say("two");
+        let told = stage.logged(EventName::TurnStuck).await;
+        assert!(told.reason.as_ref().unwrap().contains(&unmoved) && told.verdict.unwrap().contains("1 s"));
+        assert_eq!(stage.metrics.degraded(), ["sessions_held"]);
+        assert_eq!(now(close(&stage, Shelf::Deleted)).await.unwrap_err(), NotClosed::Held);
+        stage.disk.remove(obstacle).unwrap();
+        let call = stage.called().await;
+        assert_eq!(texts(&call), ["two"], "it goes on by itself, and nothing of the archived one is there");
+        assert_eq!(names(&stage, "/w/sessions/archive").len(), 1);
+        assert!(stage.metrics.degraded().is_empty() && stage.log.named(EventName::Restarted).is_empty());
+    });
+}
+
+#[test]
 fn an_archived_session_is_the_parent_of_the_next_and_can_be_taken_back() {
     run_paused("archive", async {
         let mut stage = Stage::new();
