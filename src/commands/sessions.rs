@@ -51,7 +51,8 @@ pub(super) fn readable(loaded: &Loaded, key: &SessionKey) -> anyhow::Result<bool
     let ports = real_ports(1)?;
     let file = files(loaded, ports.clone()).file_of(key);
     match ports.disk.open(&file, Open::Read) {
-        Ok(_) => Ok(true),
+        // An empty file is no session.
+        Ok(file) => Ok(file.opened().length > 0),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => {
             let message = format!("{} cannot be read: {error}", file.display());

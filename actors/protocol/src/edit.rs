@@ -160,6 +160,9 @@ pub enum EditError {
     /// The session has no entry.
     #[error("there is no such session")]
     NoSession,
+    /// It has none because nothing of its file could be read.
+    #[error("no entry of this session is left: {0}")]
+    Lost(String),
     /// No entry has that id.
     #[error("no entry of this session has the id {0}, or one that begins so")]
     UnknownEntry(String),
@@ -215,7 +218,7 @@ impl EditError {
             Self::Exists(_) | Self::FileExists(_) => "exists",
             Self::NotASession { .. } => "not_a_session",
             Self::TooLong { .. } => "too_long",
-            Self::Io(_) => "unreadable",
+            Self::Lost(_) | Self::Io(_) => "unreadable",
         }
     }
 
@@ -227,7 +230,7 @@ impl EditError {
             Self::NoSession | Self::UnknownEntry(_) => 404,
             Self::Ambiguous(_) | Self::TooLong { .. } | Self::NotASession { .. } => 400,
             Self::CutPair(_) | Self::NotCompacted(_) | Self::Exists(_) | Self::FileExists(_) => 409,
-            Self::Io(_) => 500,
+            Self::Lost(_) | Self::Io(_) => 500,
         }
     }
 }

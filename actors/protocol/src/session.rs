@@ -123,11 +123,14 @@ pub struct Closed {
 }
 
 /// Why a session was not closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotClosed {
     /// It has no transcript and no message.
     #[error("there is no such session")]
     Nothing,
+    /// It has none because nothing of its file could be read.
+    #[error("no entry of this session is left: {0}")]
+    Lost(String),
     /// Turns wait or run.
     #[error("the session has turns that wait or run; stop them, or wait for their end")]
     Busy,

@@ -15,6 +15,7 @@ use domain::transcript::{Entry, Transcript, TreeIndex, turn_record};
 use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
 
+use crate::file::Standing;
 use crate::reading::Window;
 use crate::shared::Shared;
 use crate::turn::{Tools, Written};
@@ -28,6 +29,8 @@ pub struct Context {
     kept: Kept,
     /// When it was last known to be what the file says.
     pub checked_at: Duration,
+    /// What could not be read of the file when it was loaded, and where that is now.
+    pub set_aside: Option<Box<str>>,
     shared: Arc<Shared>,
 }
 
@@ -56,7 +59,13 @@ impl Context {
     /// Keeps `window`.
     pub fn new(window: Window, now: Duration, shared: &Arc<Shared>) -> Self {
         shared.hot.add(window.bytes);
-        Self { window, kept: Kept::default(), checked_at: now, shared: Arc::clone(shared) }
+        Self { window, kept: Kept::default(), checked_at: now, set_aside: None, shared: Arc::clone(shared) }
+    }
+
+    /// With what was found in the file when it was loaded.
+    pub fn found(mut self, standing: &Standing) -> Self {
+        self.set_aside = standing.found.as_ref().and_then(|found| found.lost.as_deref()).map(Box::from);
+        self
     }
 
     /// Adds our own entries, whose lines take `bytes`, as they are committed.

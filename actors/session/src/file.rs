@@ -127,7 +127,8 @@ pub fn complete(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Re
 /// in complete lines of somebody else. What is no complete line stays for the next write to sort out.
 pub fn peek(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Result<(Standing, Source)> {
     let file = match disk.open(path, Open::Read) {
-        Ok(file) => Some(file),
+        // An empty one is none.
+        Ok(file) => Some(file).filter(|file| at > 0 || file.opened().length > 0),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
@@ -257,8 +258,9 @@ fn settle(
         lost.push(format!("of the transcript's first {at} bytes, which the journal no longer has, some are gone"));
     }
     if repair.cut == Cut::Damaged {
-        move_aside(disk, path, cut, spare.now_ms)?;
-        lost.push(format!("moved aside: {} of the transcript that nobody can read", counted(cut.len(), "byte")));
+        let copy = move_aside(disk, path, cut, spare.now_ms)?;
+        let bytes = counted(cut.len(), "byte");
+        lost.push(format!("moved aside into {}: {bytes} of the transcript that nobody can read", copy.display()));
     }
     found.lost = (!lost.is_empty()).then(|| lost.join("; "));
     let mut added = if repair.unended { b"\n".to_vec() } else { Vec::new() };
@@ -286,15 +288,17 @@ fn settle(
 }
 
 /// Keeps bytes that are about to be cut off, in a new file that is on the device when this returns.
-fn move_aside(disk: &dyn Disk, path: &Path, bytes: &[u8], now_ms: u64) -> io::Result<()> {
+fn move_aside(disk: &dyn Disk, path: &Path, bytes: &[u8], now_ms: u64) -> io::Result<PathBuf> {
     for number in now_ms..now_ms + COPIES_MAX {
-        match disk.open(&damaged_path(path, number), Open::CreateNew) {
+        let to = damaged_path(path, number);
+        match disk.open(&to, Open::CreateNew) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
             Ok(copy) => {
                 copy.write_at(bytes, 0)?;
                 copy.sync_data()?;
-                return disk.sync_dir(path.parent().unwrap_or(Path::new(".")));
+                disk.sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+                return Ok(to);
             }
         }
     }

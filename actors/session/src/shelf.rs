@@ -197,12 +197,20 @@ impl Transcripts {
     pub(crate) fn restore(&self, key: &SessionKey) -> Result<Restored, NotRestored> {
         let failed = |error: io::Error| NotRestored::Failed(error.to_string());
         let to = self.file_of(key);
-        if is_there(&*self.disk, &to).map_err(failed)? {
+        let there = match self.disk.stat(&to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            there => Some(there.map_err(failed)?),
+        };
+        if there.is_some_and(|there| there.directory || there.length > 0) {
             return Err(NotRestored::InUse);
         }
         let name = self.with_closed(|closed| closed.newest_archived(&stem(key))).map_err(failed)?;
         let name = name.ok_or(NotRestored::Nothing)?;
         let archive = self.dir.join(ARCHIVE);
+        if there.is_some() {
+            // An empty file is no session, and nothing is lost with it.
+            self.disk.remove(&to).map_err(failed)?;
+        }
         self.disk.rename_new(&archive.join(&name), &to).map_err(|error| {
             if error.kind() == io::ErrorKind::AlreadyExists { NotRestored::InUse } else { failed(error) }
         })?;

@@ -165,7 +165,8 @@ impl TranscriptReader for Transcripts {
     }
 
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
-        self.lines_of(&self.file_of(key))
+        // An empty file is no session.
+        Ok(self.lines_of(&self.file_of(key))?.filter(|lines| !lines.is_empty()))
     }
 
     fn read_archived(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {

@@ -69,6 +69,7 @@ pub async fn close(sessions: &dyn Sessions, key: &SessionKey, to: Shelf, open: O
     sessions.tell(key, Mail::Close { to, if_quiet: open == Open::Refused, reply }).map_err(unreachable)?;
     let closed = answered(answer).await?.map_err(|why| match why {
         NotClosed::Nothing => fault(404, "not_found", why.to_string()),
+        NotClosed::Lost(_) => fault(500, "unreadable", why.to_string()),
         NotClosed::Busy => fault(429, "busy", why.to_string()),
         NotClosed::Leaving => fault(503, "leaving", why.to_string()),
         NotClosed::Held => fault(503, "held", why.to_string()),

@@ -33,7 +33,7 @@ impl Session {
         let refusal = if live.exit != Exit::No || live.closer.is_some() || live.edits.is_some() {
             Some(NotClosed::Leaving)
         } else if live.row.is_none() && live.machine.is_quiet() {
-            Some(NotClosed::Nothing)
+            Some(live.set_aside().map_or(NotClosed::Nothing, |lost| NotClosed::Lost(lost.to_owned())))
         } else if if_quiet && !live.machine.is_quiet() {
             Some(NotClosed::Busy)
         } else {

@@ -169,6 +169,8 @@ impl Session {
                 return;
             }
             Err(error) => {
+                let lost = live.set_aside().filter(|_| error == EditError::NoSession);
+                let error = lost.map_or(error, |lost| EditError::Lost(lost.to_owned()));
                 self.end_edit(Err(error), ctx);
                 return;
             }

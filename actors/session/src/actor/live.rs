@@ -102,6 +102,11 @@ pub(super) struct Work {
 // === impl Live ===
 
 impl Live {
+    /// What could not be read of the file when it was loaded, as long as the conversation is in memory since.
+    pub fn set_aside(&self) -> Option<&str> {
+        self.context.as_ref()?.set_aside.as_deref()
+    }
+
     /// The stamp of what belongs to the running turn, in its present round.
     pub fn stamp(&self) -> Option<Stamp> {
         let (turn, attempt, round, _) = self.machine.running()?;

@@ -171,7 +171,7 @@ impl Session {
             ledger,
             view,
             row,
-            context: Some(Box::new(Context::new(read.window, now.mono, &self.shared))),
+            context: Some(Box::new(Context::new(read.window, now.mono, &self.shared).found(&standing))),
             place: None,
             work: None,
             drain: Drain::new(awaited, now.mono),

@@ -4,7 +4,7 @@ use domain::exchange::single::Format;
 use domain::ids::SessionKey;
 use domain::transcript::{Transcript, read_lines};
 use protocol::edit::{EDITS_MAX, Edit, EditError, Edited, Keep, Patience};
-use protocol::journal::RecentIds;
+use protocol::journal::{RecentIds, ViewMark};
 use protocol::transcripts::TranscriptReader;
 
 use super::*;
@@ -100,6 +100,27 @@ fn a_branch_goes_on_from_its_entry_and_keeps_the_other() {
         assert!(texts[4].contains("went astray"), "{}", texts[4]);
         edit(&stage, Edit::Branch { to: None, summary: None }).await.unwrap();
         assert_eq!(asked(&mut stage, "root").await, ["root"]);
+    });
+}
+
+#[test]
+fn what_was_set_aside_is_named_when_nothing_is_left() {
+    run_paused("set aside", async {
+        let stage = two_turns().await;
+        stage.status().await;
+        stage.mail(Mail::Passivate);
+        stage.asleep().await;
+        {
+            let mut books = stage.journal.books();
+            let length = stage.file().len() as u64;
+            (books.lines, books.view) = (Vec::new(), ViewMark { length, last_entry: None });
+        }
+        let path = Path::new("/w/sessions/api.stage.jsonl");
+        stage.disk.open(path, Open::Write).unwrap().set_length(40).unwrap();
+        let renamed = edit(&stage, Edit::Rename { name: "Taxes".to_owned() }).await;
+        let Err(EditError::Lost(why)) = renamed else { panic!("{renamed:?}") };
+        assert!(why.contains("/w/sessions/api.stage.jsonl.damaged-"), "{why}");
+        assert_eq!(stage.transcripts().check(&key()).unwrap(), None, "an empty file is no session");
     });
 }
 
