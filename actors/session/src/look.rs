@@ -21,7 +21,7 @@ const MOVED_ASIDE: &str = "moved aside, into a file beside the transcript";
 const END_ADDED: &str = "its line end is added";
 const HEADER_APPENDED: &str = "a header is appended";
 const HEADER_ELSEWHERE: &str = "none is needed: the header stands further down";
-const ANOTHER_COUNTS: &str = "none: the other line with this id counts, this one is not shown";
+const ANOTHER_COUNTS: &str = "none: the other line with this id counts, and nothing follows this one";
 const UNREADABLE: &str = "none: nobody can read it; move it away";
 const SHOWN_AS_ROOT: &str = "none: it begins a branch of its own";
 

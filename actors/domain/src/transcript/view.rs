@@ -52,7 +52,7 @@ pub fn tree(tree: &TreeIndex, mut preview: impl FnMut(Position) -> String) -> Ve
     }
     let mut seen = vec![false; tree.len()];
     let mut nodes = Vec::new();
-    let in_cycles = tree.positions().filter(|at| counts(tree, *at));
+    let in_cycles = tree.positions().filter(|at| tree.kind(*at).is_node());
     for root in roots.into_iter().chain(in_cycles) {
         let mut open = vec![(root, 0)];
         while let Some((at, depth)) = open.pop() {
@@ -113,9 +113,12 @@ pub fn preview(entry: &Entry) -> String {
     ellipsis(line, PREVIEW_CHARS_MAX).into_owned()
 }
 
-/// Whether it is a node; of several with one id only one is, and all that follow hang off that one.
-fn counts(tree: &TreeIndex, at: Position) -> bool {
-    tree.kind(at).is_node() && (tree.id(at).is_empty() || tree.position(tree.id(at)) == Some(at))
+/// Whether it would stand below the line that counts of those with its id.
+fn is_below_itself(tree: &TreeIndex, at: Position) -> bool {
+    let Some(other) = tree.position(tree.id(at)).filter(|other| *other != at) else { return false };
+    // A circle has no more entries than the file.
+    let mut above = std::iter::successors(tree.parent(at), |above| tree.parent(*above)).take(tree.len());
+    above.any(|above| above == other)
 }
 
 /// For each position its children, and the roots. Children are in the order of [`TreeIndex::children`], roots in that
@@ -123,8 +126,9 @@ fn counts(tree: &TreeIndex, at: Position) -> bool {
 fn children_of(tree: &TreeIndex) -> (Vec<Vec<Position>>, Vec<Position>) {
     let mut children: Vec<Vec<Position>> = vec![Vec::new(); tree.len()];
     let mut roots = Vec::new();
-    for at in tree.positions().filter(|at| counts(tree, *at)) {
-        match tree.parent(at).and_then(|parent| children.get_mut(parent.0 as usize)) {
+    for at in tree.positions().filter(|at| tree.kind(*at).is_node()) {
+        let parent = tree.parent(at).filter(|_| !is_below_itself(tree, at));
+        match parent.and_then(|parent| children.get_mut(parent.0 as usize)) {
             Some(siblings) => siblings.push(at),
             None => roots.push(at),
         }
