@@ -45,7 +45,7 @@ pub async fn run(loaded: Loaded, key: &SessionKey, act: Act, output: Output) -> 
         None => {
             loaded.require_workspace().map_err(Exit::from)?;
             if act != Act::Unarchive {
-                sessions::readable(&loaded, key)?;
+                sessions::has_file(&loaded, key)?;
             }
             let app = App::start(Options::at_rest(loaded)).await?;
             let done = match act {

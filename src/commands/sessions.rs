@@ -47,7 +47,7 @@ fn files(loaded: &Loaded, ports: Ports) -> Arc<Transcripts> {
 }
 
 /// Whether the session has a file; why it cannot be read is told at once, as no session could be loaded from it.
-pub(super) fn readable(loaded: &Loaded, key: &SessionKey) -> anyhow::Result<bool> {
+pub(super) fn has_file(loaded: &Loaded, key: &SessionKey) -> anyhow::Result<bool> {
     let ports = real_ports(1)?;
     let file = files(loaded, ports.clone()).file_of(key);
     match ports.disk.open(&file, Open::Read) {

@@ -12,7 +12,7 @@ use protocol::transcripts::TranscriptReader;
 use serde_json::{Value, json};
 use supervision::real::real_ports;
 
-use super::{drawn, files, parse, readable};
+use super::{drawn, files, has_file, parse};
 use crate::app::{App, Options};
 use crate::cli::Output;
 use crate::cli::edits::{CompactArgs, Edits, FileFormat, KeyArgs};
@@ -71,7 +71,7 @@ async fn edit(loaded: Loaded, key: &SessionKey, verb: Verb, mut body: Value) -> 
     let asked = verb.parse(body.to_string().as_bytes());
     let (asked, patience) = asked.map_err(|why| Exit::new(ExitCode::Usage, why))?;
     loaded.require_workspace().map_err(Exit::from)?;
-    if !readable(&loaded, key)? {
+    if !has_file(&loaded, key)? {
         return Err(no_session(key).into());
     }
     let app = App::start(Options::at_rest(loaded)).await?;
