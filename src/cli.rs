@@ -243,7 +243,7 @@ pub struct AgentArgs {
     /// Session key; not set: `cli:direct`, or the unified session where there is one
     #[arg(short, long, value_name = "KEY")]
     pub session: Option<String>,
-    /// Go on in the session that was used last
+    /// Go on in the terminal's session, or the main one, that was used last
     #[arg(short, long = "continue", conflicts_with = "session")]
     pub continues: bool,
 }

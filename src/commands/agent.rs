@@ -10,6 +10,7 @@ use anyhow::Context;
 use channel::control::Control;
 use domain::ids::SessionKey;
 use domain::keys::Key;
+use domain::text::harmless;
 use futures::StreamExt;
 use protocol::turn::{TurnProgress, TurnResult};
 use serde_json::{Value, json};
@@ -133,7 +134,7 @@ impl Shown {
         let mut out = std::io::stdout().lock();
         match piece {
             Piece::Delta(text) => {
-                write!(out, "{text}")?;
+                write!(out, "{}", harmless(&text))?;
                 self.text.push_str(&text);
             }
             Piece::Tool(name) => {
@@ -145,9 +146,9 @@ impl Shown {
             }
             Piece::Finished { text, .. } => {
                 if self.text.is_empty() {
-                    writeln!(out, "{text}")?;
+                    writeln!(out, "{}", harmless(&text))?;
                 } else {
-                    let newline = if text == self.text { String::new() } else { format!("\n{text}") };
+                    let newline = if text == self.text { String::new() } else { format!("\n{}", harmless(&text)) };
                     writeln!(out, "{newline}")?;
                 }
                 self.text.clear();

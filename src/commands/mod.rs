@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Context;
+use domain::text::harmless;
 use serde_json::Value;
 
 use crate::cli::{Cli, Command, Config, Gateway, Place};
@@ -65,14 +66,14 @@ pub fn load(place: &Place) -> anyhow::Result<Loaded> {
     Ok(loaded)
 }
 
-/// The configuration for what looks after a data directory: what cannot be used is printed, and goes without. A file that
+/// The configuration for what looks after a data directory: what cannot be used is printed, and goes without; what is
+/// unused is `config check`'s to say. A file that
 /// was named has to be there, for its directory is the data directory.
 fn look(place: &Place) -> anyhow::Result<Loaded> {
     let loaded = survey(place)?;
     if loaded.file == FileState::Missing {
         loaded.require_valid().map_err(Exit::from)?;
     }
-    warn(&loaded);
     warn_of_problems(&loaded);
     Ok(loaded)
 }
@@ -107,8 +108,13 @@ pub fn environment() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Prints a line; a reader that went away is no failure.
+/// Prints a line, in which nothing commands the terminal: much of it was said by others.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    write(&harmless(text))
+}
+
+/// Writes a line; a reader that went away is no failure.
+fn write(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -118,5 +124,5 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 
 /// Prints JSON, indented.
 pub fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(&serde_json::to_string_pretty(value)?)
+    write(&serde_json::to_string_pretty(value)?)
 }

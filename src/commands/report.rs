@@ -136,6 +136,7 @@ impl Report {
         let mut text = String::new();
         for item in &self.items {
             let (result, rest) = match &item.outcome {
+                Outcome::Moved { .. } if words.dry_run => ("would come", String::new()),
                 Outcome::Moved { .. } => (words.moved, String::new()),
                 Outcome::AlreadyHere { .. } => (words.already, String::new()),
                 Outcome::Skipped { why } => ("skipped", format!(": {why}")),

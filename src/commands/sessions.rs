@@ -2,6 +2,7 @@
 
 mod drawn;
 mod edits;
+mod shown;
 
 use std::sync::Arc;
 
@@ -9,12 +10,15 @@ use channel::gateway::closing::shown as archived;
 use channel::gateway::prune::Asked;
 use channel::gateway::{listed, open_turns};
 use domain::ids::SessionKey;
+use domain::keys::{Key, SessionKind};
+use domain::text::one_line;
 use protocol::transcripts::TranscriptReader;
 use serde_json::{Value, json};
 use session::Transcripts;
 use supervision::ports::{Open, Ports};
 use supervision::real::real_ports;
 
+use self::shown::{conversation, waiting};
 use super::admin::{Admin, encode};
 use super::closing::{self, Act};
 use super::{print, print_json, prune};
@@ -33,6 +37,10 @@ pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
         Sessions::Delete(one) => closing::run(loaded, &parse(&one.key)?, Act::Delete, one.output).await,
         Sessions::Archive(one) => closing::run(loaded, &parse(&one.key)?, Act::Archive, one.output).await,
         Sessions::Unarchive(one) => closing::run(loaded, &parse(&one.key)?, Act::Unarchive, one.output).await,
+        // What has to go is never decided by half of what was meant.
+        Sessions::Prune { .. } if loaded.problems.iter().any(|problem| problem.path.starts_with("session")) => {
+            Err(loaded.require_valid().map_or_else(Exit::from, |()| Exit::new(ExitCode::Failed, "")).into())
+        }
         Sessions::Prune { dry_run, enforce, output } => prune::run(loaded, Asked { dry_run, enforce }, output).await,
         Sessions::Release { key, output } => release(loaded, &parse(&key)?, output).await,
     }
@@ -71,11 +79,17 @@ async fn at_rest(loaded: &Loaded) -> anyhow::Result<Vec<Value>> {
     Ok(body["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
-/// The session that was used last.
+/// The session of the terminal, or the owner's main one, that was used last: what is said in one of the others is said to
+/// somebody else.
 pub(super) async fn last_used(loaded: &Loaded) -> anyhow::Result<Option<SessionKey>> {
+    let main_key = &loaded.config.session.main_key;
+    let ours = |key: &SessionKey| matches!(Key::from(key).kind(main_key), SessionKind::Cli | SessionKind::Main);
     let items = all(loaded, false).await?;
-    let last = items.iter().max_by_key(|item| item["updated_ms"].as_u64());
-    Ok(last.and_then(|item| SessionKey::new(item["key"].as_str()?).ok()))
+    let keys = items.iter().filter_map(|item| {
+        let key = SessionKey::new(item["key"].as_str()?).ok().filter(ours)?;
+        Some((item["updated_ms"].as_u64(), key))
+    });
+    Ok(keys.max_by_key(|(updated_ms, _)| *updated_ms).map(|(_, key)| key))
 }
 
 async fn all(loaded: &Loaded, archived: bool) -> anyhow::Result<Vec<Value>> {
@@ -105,7 +119,8 @@ async fn show_archived(loaded: &Loaded, key: &SessionKey, output: Output) -> any
     if output.json {
         return print_json(&session);
     }
-    session["entries"].as_array().into_iter().flatten().filter_map(readable).try_for_each(|text| print(&text))
+    let entries = session["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
+    conversation(key, entries).iter().try_for_each(|text| print(text))
 }
 
 async fn list(loaded: &Loaded, archived: bool, output: Output) -> anyhow::Result<()> {
@@ -122,7 +137,9 @@ async fn list(loaded: &Loaded, archived: bool, output: Output) -> anyhow::Result
         let at = item["updated_ms"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
         let at = at.and_then(|at| at.in_tz(zone).ok()).map(|at| at.strftime("%Y-%m-%d %H:%M").to_string());
         let field = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
-        print(&format!("{:16}  {:32}  {}", at.unwrap_or_default(), field("key"), field("preview")))?;
+        let name = item["name"].as_str().map(|name| format!("[{}] ", one_line(name))).unwrap_or_default();
+        let words = format!("{name}{}", one_line(&field("preview")));
+        print(&format!("{:16}  {:32}  {words}", at.unwrap_or_default(), field("key")))?;
     }
     Ok(())
 }
@@ -141,7 +158,7 @@ async fn show(loaded: Loaded, key: &SessionKey, output: Output) -> anyhow::Resul
     if entries.is_empty() && open.is_empty() {
         return print("no entries yet");
     }
-    let texts = entries.iter().filter_map(readable).chain(open.iter().map(|turn| waiting(turn, &zone)));
+    let texts = conversation(key, entries).into_iter().chain(open.iter().map(|turn| waiting(turn, &zone)));
     texts.into_iter().try_for_each(|text| print(&text))
 }
 
@@ -172,43 +189,6 @@ async fn open_at_rest(loaded: Loaded, key: &SessionKey) -> anyhow::Result<Vec<Va
     Ok(open_turns(open?, |_| false))
 }
 
-/// A turn that has not ended, for people.
-fn waiting(turn: &Value, zone: &str) -> String {
-    let at = turn["accepted_ms"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    let at = at.and_then(|at| at.in_tz(zone).ok()).map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
-    let place = match (turn["state"].as_str(), turn["position"].as_u64()) {
-        (Some("running"), _) => "running".to_owned(),
-        (_, Some(0) | None) => "queued, next".to_owned(),
-        (_, Some(1)) => "queued, 1 turn before it".to_owned(),
-        (_, Some(position)) => format!("queued, {position} turns before it"),
-    };
-    let id = turn["turn_id"].as_str().unwrap_or_default();
-    format!("{}  turn {id}  {place}", at.unwrap_or_default())
-}
-
-/// A message entry for people: who said what, and which tools were called.
-fn readable(line: &Value) -> Option<String> {
-    let message = line.get("message")?;
-    let role = message["role"].as_str()?;
-    let time = line["timestamp"].as_str().unwrap_or_default();
-    let mut text = format!("{time}  {role}");
-    if let Some(said) = message["content"].as_str() {
-        text.push_str(&format!("\n  {}", said.replace('\n', "\n  ")));
-    }
-    for block in message["content"].as_array().into_iter().flatten() {
-        if let Some(said) = block["text"].as_str() {
-            text.push_str(&format!("\n  {}", said.replace('\n', "\n  ")));
-        }
-        if block["type"] == "toolCall" {
-            text.push_str(&format!("\n  [{} {}]", block["name"].as_str().unwrap_or("?"), block["arguments"]));
-        }
-    }
-    if let Some(why) = message["errorMessage"].as_str() {
-        text.push_str(&format!("\n  ({})", why.replace('\n', "\n  ")));
-    }
-    Some(text)
-}
-
 async fn release(loaded: Loaded, key: &SessionKey, output: Output) -> anyhow::Result<()> {
     let (answer, then) = match Admin::find(&loaded.paths).await? {
         Some(admin) => {
@@ -228,32 +208,4 @@ async fn release(loaded: Loaded, key: &SessionKey, output: Output) -> anyhow::Re
         }
     };
     if output.json { print_json(&answer) } else { print(&format!("{key} {then}")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entries_are_shown_with_their_texts_and_calls() {
-        let user = json!({"type": "message", "timestamp": "T", "message": {"role": "user", "content": "a\nb"}});
-        assert_eq!(readable(&user).unwrap(), "T  user\n  a\n  b");
-        let call = json!({"type": "message", "timestamp": "T", "message": {"role": "assistant", "content": [
-            {"type": "text", "text": "look"}, {"type": "toolCall", "name": "exec", "arguments": {"command": "ls"}}]}});
-        assert_eq!(readable(&call).unwrap(), "T  assistant\n  look\n  [exec {\"command\":\"ls\"}]");
-        assert_eq!(readable(&json!({"type": "session"})), None);
-    }
-
-    #[test]
-    fn turns_without_an_entry_are_shown_with_time_and_place() {
-        for (state, position, place) in [
-            ("running", 0, "running"),
-            ("queued", 0, "queued, next"),
-            ("queued", 1, "queued, 1 turn before it"),
-            ("queued", 2, "queued, 2 turns before it"),
-        ] {
-            let turn = json!({"turn_id": "t", "state": state, "position": position, "accepted_ms": 1_000});
-            assert_eq!(waiting(&turn, "Europe/Berlin"), format!("1970-01-01 01:00:01  turn t  {place}"));
-        }
-    }
 }

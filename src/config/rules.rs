@@ -1,5 +1,6 @@
 //! Rules that span several keys. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use channel::webhook::SigningSecret;
@@ -8,6 +9,10 @@ use domain::keys::{Base, Key, Place as KeyPlace};
 use super::check::Place;
 use super::key::camel;
 use super::schema::Config;
+use super::{BindingConfig, ResetMode};
+
+/// Bytes of a name in `session.identityLinks`: it is part of a session key.
+const LINK_BYTES_MAX: usize = 128;
 
 /// A rule that is broken.
 #[derive(Debug, PartialEq, Eq)]
@@ -154,10 +159,26 @@ impl Rules {
             &["session", "main_key"],
             "must be one word in lower case, without a colon",
         );
+        let names_both = |binding: &BindingConfig| !binding.claim.channel.is_empty() && !binding.agent_id.is_empty();
+        if let Some(at) = config.bindings.iter().position(|binding| !names_both(binding)) {
+            self.rule(false, &["bindings"], &format!("[{at}] must name an agentId and a match.channel"));
+        }
+        self.of_links(&config.session.identity_links);
+    }
+
+    fn of_links(&mut self, links: &BTreeMap<String, Vec<String>>) {
+        let path = &["session", "identity_links"];
+        let fits = |name: &str| !name.is_empty() && name.len() <= LINK_BYTES_MAX && !name.contains(char::is_control);
         self.rule(
-            config.bindings.iter().all(|binding| !binding.claim.channel.is_empty() && !binding.agent_id.is_empty()),
-            &["bindings"],
-            "must each name an agentId and a match.channel",
+            links.keys().all(|name| fits(name)),
+            path,
+            "has a name that cannot be part of a session key: 1 to 128 bytes without control characters are needed",
+        );
+        let mut seen = BTreeSet::new();
+        self.rule(
+            links.values().flatten().all(|id| seen.insert(id)),
+            path,
+            "gives one id to two people, or twice to one",
         );
     }
 
@@ -217,6 +238,23 @@ pub fn doubtful(config: &Config) -> Vec<Doubt> {
         &["channels", "websocket", "allow_from"],
         None,
         "is empty, so nobody can connect",
+    );
+    let maintenance = &config.session.maintenance;
+    let limited = maintenance.prune_after_days.is_some()
+        || maintenance.max_entries.is_some()
+        || maintenance.max_disk_bytes.is_some();
+    doubt(
+        maintenance.mode.is_some() && !limited,
+        &["session", "maintenance", "mode"],
+        None,
+        "does nothing without pruneAfterDays, maxEntries or maxDiskBytes",
+    );
+    let reset = &config.session.reset;
+    doubt(
+        reset.mode == Some(ResetMode::Idle) && reset.idle_minutes == 0,
+        &["session", "reset", "mode"],
+        None,
+        "is idle, which does nothing without idleMinutes",
     );
     let webhook = &config.channels.webhook;
     let enabled: &[&str] = &["channels", "webhook", "enabled"];

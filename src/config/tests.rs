@@ -365,6 +365,26 @@ fn files_are_read_with_their_faults() {
 }
 
 #[test]
+fn sessions_settings_that_cannot_be_meant_are_told() {
+    for (text, words) in [
+        (r#"{"bindings":[{"agentId":"a","match":{"channel":"x"}},{"agentId":"a"}]}"#, "bindings [1] must name"),
+        (r#"{"session":{"identityLinks":{"":["x:1"]}}}"#, "session.identityLinks has a name that cannot be"),
+        (r#"{"session":{"identityLinks":{"a\u0001":["x:1"]}}}"#, "session.identityLinks has a name that cannot be"),
+        (r#"{"session":{"identityLinks":{"a":["x:1"],"b":["x:1"]}}}"#, "session.identityLinks gives one id to two"),
+    ] {
+        let said = refused(text, &[]);
+        assert!(said.contains(words), "{text}: {said}");
+    }
+    for (text, words) in [
+        (r#"{"session":{"maintenance":{"mode":"enforce"}}}"#, "session.maintenance.mode does nothing without"),
+        (r#"{"session":{"reset":{"mode":"idle"}}}"#, "session.reset.mode is idle, which does nothing"),
+    ] {
+        let said = warned(text, &[]);
+        assert!(said.iter().any(|said| said.contains(words)), "{text}: {said:?}");
+    }
+}
+
+#[test]
 fn a_workspace_around_the_data_directory_is_doubtful() {
     let home = tempfile::tempdir().unwrap();
     let request = LoadRequest {

@@ -227,7 +227,8 @@ fn a_damaged_transcript_is_told_and_mended() {
     {
         assert!(told.contains(part), "{part}: {told}");
     }
-    printed(&place, &["sessions", "repair", "cli:old"], 0);
+    let mended = place.run(&["sessions", "repair", "cli:old"]);
+    assert!(String::from_utf8(mended.stdout).unwrap().starts_with("cli:old is mended; "));
     let found = printed(&place, &["sessions", "check", "cli:old"], 1);
     assert_eq!(
         (&found["repairable"], &found["healthy"]),

@@ -333,3 +333,32 @@ fn what_cannot_be_read_is_named_and_the_rest_goes_on() {
         assert_eq!(place.run(&arguments).status.code(), Some(code), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_workspace_around_this_programs_directory_brings_nothing_of_that() {
+    let place = Place::empty();
+    let dir = place.path().join(".nanobot");
+    write(&dir.join("config.json"), &json!({"agents": {"defaults": {"workspace": place.path()}}}).to_string());
+    write(&place.path().join("notes.txt"), "beans");
+    write(&place.path().join("home/config.json"), r#"{"api": {"apiKey": "sk-secret-key"}}"#);
+    let home = place.path().join("home");
+    let import = || {
+        let mut command = place.command(&["import", "nanobot", dir.to_str().unwrap(), "--json"]);
+        let out = command.env("GREENROOM_HOME", &home).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        serde_json::from_str::<Value>(&said).unwrap_or_else(|error| panic!("{said:?}: {error}"))
+    };
+    let report = import();
+    let skipped = report["items"].as_array().unwrap().iter().any(|item| {
+        item["result"] == "skipped"
+            && item["why"].as_str().is_some_and(|why| why.contains("this program's own directory"))
+    });
+    assert!(skipped, "{report}");
+    let came = files(&home.join("workspace"));
+    assert!(
+        came.contains_key(Path::new("notes.txt")) && came.keys().all(|name| !name.starts_with("home")),
+        "{:?}",
+        came.keys()
+    );
+    assert_eq!(import()["counts"]["imported"], 0, "nothing grows by being imported again");
+}

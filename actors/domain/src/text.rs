@@ -13,6 +13,17 @@ pub fn counted(count: impl Into<Count>, one: &str) -> String {
     format!("{count} {one}{ending}")
 }
 
+/// The text without what a terminal takes for a command: control characters other than line ends and tabs become `\u{fffd}`.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let harms = |letter: char| letter.is_control() && letter != '\n' && letter != '\t';
+    if text.contains(harms) { Cow::Owned(text.replace(harms, "\u{fffd}")) } else { Cow::Borrowed(text) }
+}
+
+/// The same, on one line.
+pub fn one_line(text: &str) -> String {
+    harmless(text).replace(['\n', '\t'], " ")
+}
+
 /// How many there are.
 #[derive(Debug, Clone, Copy)]
 pub struct Count(u64);
@@ -176,6 +187,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn nothing_that_is_printed_commands_the_terminal() {
+        for (text, harmless_text, line) in [
+            ("a\tb\nc", "a\tb\nc", "a b c"),
+            ("\u{1b}[2J\u{7}\r\u{9b}x", "\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}x", "\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}x"),
+            ("é 你", "é 你", "é 你"),
+        ] {
+            assert_eq!((&*harmless(text), one_line(text).as_str()), (harmless_text, line));
+        }
+    }
 
     #[test]
     fn one_is_singular_and_all_else_is_plural() {

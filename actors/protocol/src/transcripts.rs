@@ -107,6 +107,10 @@ pub struct Summary {
     pub key: SessionKey,
     /// Session id, as the file's header has it.
     pub session: Option<Arc<str>>,
+    /// The session's name, if it has one that was seen: of a long file whose session has not been in memory yet, only
+    /// the beginning and the end were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Arc<str>>,
     /// The start of the first message, if there is one.
     pub preview: Option<Arc<str>>,
     /// Number of lines after the header; unknown for a long file whose session has not been in memory yet.

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use domain::chat::plain_text;
 use domain::ids::{SessionId, SessionKey};
@@ -25,6 +25,9 @@ pub const LISTED_MAX: usize = 1_000_000;
 /// Characters of a preview.
 pub const PREVIEW_CHARS_MAX: usize = 80;
 
+/// How lines that name a session begin.
+const NAME_LINE: &str = r#"{"type":"session_info""#;
+
 /// In place of a number of entries that nobody has counted.
 const UNCOUNTED: u64 = u64::MAX;
 
@@ -32,6 +35,7 @@ const UNCOUNTED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Row {
     session: Option<Arc<str>>,
+    name: Mutex<Option<Arc<str>>>,
     preview: OnceLock<Arc<str>>,
     entries: AtomicU64,
     bytes: AtomicU64,
@@ -64,6 +68,11 @@ pub fn first_preview(transcript: &Transcript) -> Option<Arc<str>> {
     preview(transcript.entries().iter().find_map(|entry| entry.user())?)
 }
 
+/// The session's name.
+pub fn name(transcript: &Transcript) -> Option<Arc<str>> {
+    transcript.tree().name().cloned()
+}
+
 // === impl Row ===
 
 impl Row {
@@ -71,6 +80,7 @@ impl Row {
     pub fn fresh(session: Option<SessionId>, now_ms: u64) -> Self {
         Self {
             session: session.map(|session| session.to_string().into()),
+            name: Mutex::new(None),
             preview: OnceLock::new(),
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -81,6 +91,7 @@ impl Row {
     /// Of a transcript in a file of `bytes` bytes. `entries` where they were counted.
     pub fn of(
         header: Option<&Header>,
+        name: Option<Arc<str>>,
         preview: Option<Arc<str>>,
         entries: Option<usize>,
         bytes: u64,
@@ -88,6 +99,7 @@ impl Row {
     ) -> Self {
         Self {
             session: header.map(|header| header.id.as_str()).filter(|id| !id.is_empty()).map(Arc::from),
+            name: Mutex::new(name),
             preview: preview.map(OnceLock::from).unwrap_or_default(),
             entries: AtomicU64::new(entries.map_or(UNCOUNTED, |entries| entries as u64)),
             bytes: AtomicU64::new(bytes),
@@ -102,6 +114,9 @@ impl Row {
             self.entries.fetch_add(entries, Ordering::Relaxed);
         }
         self.updated_ms.fetch_max(updated_ms, Ordering::Relaxed);
+        if let Some(said) = lines.iter().rev().find(|line| line.text.starts_with(NAME_LINE)) {
+            *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name(&read_lines(said.text.as_bytes()));
+        }
         if self.preview.get().is_none()
             && let Some(said) = lines.iter().find(|line| line.text.contains("\"role\":\"user\""))
         {
@@ -126,6 +141,7 @@ impl Row {
         Summary {
             key: key.clone(),
             session: self.session.clone(),
+            name: self.name.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             preview: self.preview.get().cloned(),
             entries: (entries != UNCOUNTED).then_some(entries),
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -289,7 +305,15 @@ mod tests {
         let shown = row.summary(&key("k"));
         let counts = (shown.entries, shown.bytes, shown.updated_ms);
         assert_eq!((counts, shown.preview.as_deref()), ((Some(5), 100, 9), Some("hello")));
-        let long = Row::of(None, None, None, 1 << 20, 3);
+        let named = |name: &str| {
+            let text = format!(
+                r#"{{"type":"session_info","id":"9","parentId":"1","timestamp":"2026-01-01T00:00:00.000Z","name":"{name}"}}"#
+            );
+            row.grew(&[line("9", &text)], 9);
+            row.summary(&key("k")).name
+        };
+        assert_eq!((named("Taxes").as_deref(), named("")), (Some("Taxes"), None));
+        let long = Row::of(None, None, None, None, 1 << 20, 3);
         long.grew(&[line("1", user)], 4);
         assert_eq!(long.summary(&key("k")).entries, None, "what was not counted stays so");
     }

@@ -166,7 +166,12 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
         Record::User => {
             let (accepted, body) = setting.said?;
             let idempotency_key = format!("{}:{}", accepted.source, accepted.message_id).into();
-            let mark = UserMark { turn: accepted.turn, idempotency_key, body_hash: accepted.body_hash };
+            let mark = UserMark {
+                turn: accepted.turn,
+                idempotency_key,
+                body_hash: accepted.body_hash,
+                accepted_ms: accepted.accepted_ms,
+            };
             EntryKind::User(UserEntry { content: Arc::clone(&body.content), mark: Some(mark) })
         }
         Record::Assistant(message, end) => EntryKind::Assistant(Box::new(AssistantEntry {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::context::record;
 use crate::file;
-use crate::index::{Index, Row, first_preview};
+use crate::index::{Index, Row, first_preview, name as name_of};
 use crate::look;
 use crate::reading;
 
@@ -141,17 +141,19 @@ impl Transcripts {
         // A copy under another name is no second file of the session that its header names.
         let said = start.header.as_ref()?.session_key.as_deref().and_then(|key| SessionKey::new(key).ok());
         let key = said.filter(|key| stem(key) == name).or_else(|| own_key(name))?;
-        let updated_ms = if whole {
-            start.last_ms()
+        let (updated_ms, renamed) = if whole {
+            (start.last_ms(), None)
         } else {
             let from = bytes.saturating_sub(SUMMARY_TAIL_BYTES);
             let mut tail = vec![0; usize::try_from(bytes - from).ok()?];
             let got = file.read_at(&mut tail, from).ok()?;
             tail.truncate(got);
-            read_lines(after_line_end(&tail)).last_ms().max(start.last_ms())
+            let end = read_lines(after_line_end(&tail));
+            (end.last_ms().max(start.last_ms()), name_of(&end))
         };
         let entries = whole.then(|| start.entries().len());
-        Some((key, Row::of(start.header.as_ref(), first_preview(&start), entries, bytes, updated_ms)))
+        let named = renamed.or_else(|| name_of(&start));
+        Some((key, Row::of(start.header.as_ref(), named, first_preview(&start), entries, bytes, updated_ms)))
     }
 }
 
@@ -289,6 +291,7 @@ mod tests {
                 turn: TurnId(Uuid::from_u128(u128::from(number))),
                 idempotency_key: format!("ws:{number}").into(),
                 body_hash: number,
+                accepted_ms: 0,
             };
             out += &user_line(&head, &UserEntry { content: [Content::text(text)].into(), mark: Some(mark) });
             out.push('\n');

@@ -3,6 +3,7 @@
 //! **Invariant:** the source is only read. What is there already is never overwritten. A file appears whole, under its
 //! name, or not at all; so a run that was killed is simply run again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -17,6 +18,8 @@ use crate::commands::report::{Outcome, Report};
 
 /// The largest file that is moved, in bytes.
 const FILE_BYTES_MAX: u64 = 2 << 30;
+/// The longest file name that gets something added, in bytes: file systems take 255.
+const NAME_BYTES_MAX: usize = 240;
 /// The most files of one tree.
 const FILES_MAX: usize = 1_000_000;
 
@@ -220,8 +223,7 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
 pub fn write_whole(disk: &dyn Disk, to: &Path, bytes: &[u8], executable: bool) -> io::Result<()> {
     let parent = to.parent().unwrap_or(Path::new("."));
     disk.create_dir_all(parent)?;
-    let name = to.file_name().unwrap_or_default().to_string_lossy();
-    let beside = parent.join(format!(".{name}.moving"));
+    let beside = parent.join(format!(".{}.moving", short(&to.file_name().unwrap_or_default().to_string_lossy())));
     {
         let file = disk.open(&beside, Open::Create)?;
         file.set_length(0)?;
@@ -233,6 +235,14 @@ pub fn write_whole(disk: &dyn Disk, to: &Path, bytes: &[u8], executable: bool) -
     }
     disk.rename(&beside, to)?;
     disk.sync_dir(parent)
+}
+
+/// The name, or a digest of one with which a longer name would be too long for a file system.
+fn short(name: &str) -> Cow<'_, str> {
+    if name.len() <= NAME_BYTES_MAX {
+        return Cow::Borrowed(name);
+    }
+    digest(name.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }
 
 fn is_same(there: &[u8], came: &[u8], same: Same) -> bool {

@@ -21,6 +21,9 @@ const MAIN: &str = "main";
 /// What is looked at in the state directory.
 const KNOWN: &[&str] = &["openclaw.json", "agents", "workspace", "media", "cron", "skills"];
 
+/// The most brackets that may be open at once in a configuration.
+const DEPTH_MAX: usize = 100;
+
 /// Brings over everything in `dir`.
 pub fn import(mut mover: Mover, dir: &Path, paths: &Paths) -> Report {
     let config = config(&mut mover, dir, paths);
@@ -58,6 +61,11 @@ fn config(mover: &mut Mover, dir: &Path, paths: &Paths) -> Option<Value> {
     let read = mover.read(&path).and_then(|bytes| {
         String::from_utf8(bytes).map_err(|error| format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to()))
     });
+    let read = read.and_then(|text| match deepest(&text) {
+        // The library calls itself for each level.
+        depth if depth > DEPTH_MAX => Err(format!("more than {DEPTH_MAX} brackets are open at once")),
+        _ => Ok(text),
+    });
     let read = read.and_then(|text| {
         json5::from_str::<Value>(text.trim_start_matches('\u{feff}')).map_err(|error| {
             // The library's message may quote a value; the place says enough.
@@ -82,6 +90,20 @@ fn config(mover: &mut Mover, dir: &Path, paths: &Paths) -> Option<Value> {
             None
         }
     }
+}
+
+/// How many brackets are open at once, at most.
+fn deepest(text: &str) -> usize {
+    let (mut open, mut deepest) = (0_usize, 0);
+    for letter in text.chars() {
+        match letter {
+            '[' | '{' => open += 1,
+            ']' | '}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(open);
+    }
+    deepest
 }
 
 fn workspace_of(dir: &Path, config: Option<&Value>) -> PathBuf {
@@ -212,4 +234,16 @@ fn only_entry(mover: &mut Mover, entry: &StoreEntry, why: &str, paths: &Paths) {
     let to = paths.sessions.join(format!("{}.jsonl", stem(&entry.key)));
     let remarks = vec![Remark::of(format!("{why}; the session is empty"))];
     mover.put("session", entry.key.as_str(), &to, &made.bytes, Same::Begins, remarks);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_brackets_are_counted() {
+        for (text, depth) in [("", 0), ("[]{}[[]]", 2), ("]]{", 1)] {
+            assert_eq!(deepest(text), depth, "{text}");
+        }
+    }
 }

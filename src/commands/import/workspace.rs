@@ -18,7 +18,16 @@ pub fn import(mover: &mut Mover, workspace: &Path, paths: &Paths, leave: &dyn Fn
         mover.report.skip("workspace", name, "it is this workspace already");
         return;
     }
-    for found in mover.walk(workspace, |below| !leave(below)) {
+    let ours = |below: &Path| {
+        let path = workspace.join(below);
+        path == paths.data || path == paths.workspace
+    };
+    if paths.data.starts_with(workspace) || paths.workspace.starts_with(workspace) {
+        let why = "this program's own directory lies in it, and is left out";
+        let name = mover.shown(workspace);
+        mover.report.skip("workspace", name, why);
+    }
+    for found in mover.walk(workspace, |below| !leave(below) && !ours(below)) {
         let to = place(paths, &target(&found));
         mover.copy(kind(&found.below), &found, &to);
     }

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 
+use domain::text::one_line;
 use serde_json::Value;
 
 /// Characters of an id that are shown at least; more when others begin so.
@@ -19,7 +20,7 @@ const ID_CHARS: usize = 8;
 /// One line for each entry, behind one for the session's name.
 pub fn tree(body: &Value, zone: &str) -> Vec<String> {
     let items = body["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut lines: Vec<String> = body["name"].as_str().map(str::to_owned).into_iter().collect();
+    let mut lines: Vec<String> = body["name"].as_str().map(one_line).into_iter().collect();
     if items.is_empty() {
         lines.push("no entries yet".to_owned());
         return lines;
@@ -69,7 +70,7 @@ fn entry(item: &Value, chars: usize, zone: &str) -> String {
         item["timestamp_ms"].as_i64().filter(|ms| *ms > 0).and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     let at = at.and_then(|at| at.in_tz(zone).ok()).map(|at| at.strftime("%Y-%m-%d %H:%M").to_string());
     let who = item["role"].as_str().unwrap_or(text(item, "kind"));
-    let label = item["label"].as_str().map(|label| format!(" [{label}]")).unwrap_or_default();
+    let label = item["label"].as_str().map(|label| format!(" [{}]", one_line(label))).unwrap_or_default();
     let at = at.unwrap_or_default();
     format!("{mark} {id} {at:16} {who:10} {}{label}", text(item, "preview")).trim_end().to_owned()
 }

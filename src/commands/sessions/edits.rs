@@ -57,8 +57,13 @@ pub async fn run(loaded: Loaded, what: Edits) -> anyhow::Result<()> {
         }
     };
     let key = parse(&key)?;
-    let answer = edit(loaded, &key, verb, body.clone()).await?;
-    if output.json { print_json(&answer) } else { print(&in_words(&key, verb, &body, &answer)) }
+    // What the session mends when it reads its file is mended before it comes to the repair.
+    let mut asked = body.clone();
+    if verb == Verb::Repair {
+        asked = look(&loaded, &key, "check", checked(&key)).await.unwrap_or_default();
+    }
+    let answer = edit(loaded, &key, verb, body).await?;
+    if output.json { print_json(&answer) } else { print(&in_words(&key, verb, &asked, &answer)) }
 }
 
 async fn edit(loaded: Loaded, key: &SessionKey, verb: Verb, mut body: Value) -> anyhow::Result<Value> {
@@ -89,7 +94,7 @@ fn refused(fault: Fault) -> anyhow::Error {
     Exit::new(code, fault.message).named(fault.code).into()
 }
 
-/// What an edit did, from what was asked and answered.
+/// What an edit did, from what was asked and answered; of a repair, from what was wrong before.
 fn in_words(key: &SessionKey, verb: Verb, asked: &Value, answer: &Value) -> String {
     let wrote = answer["entries"].as_array().is_some_and(|entries| !entries.is_empty());
     let leaf = answer["leaf"].as_str().unwrap_or(ROOT);
@@ -123,7 +128,7 @@ fn in_words(key: &SessionKey, verb: Verb, asked: &Value, answer: &Value) -> Stri
             let file = answer["file"].as_str().unwrap_or_default();
             format!("{key} is in {file}, {} bytes{}", answer["bytes"], remarks(answer))
         }
-        Verb::Repair if wrote => format!("{key} is mended; `greenroom sessions check {key}` says what is left"),
+        Verb::Repair if wrote || asked["repairable"] == true => format!("{key} is mended; `greenroom sessions check {key}` says what is left"),
         Verb::Repair => format!("{key} has nothing that could be mended"),
     }
 }
@@ -187,6 +192,11 @@ async fn look(
     Ok(at_rest(&*files(loaded, real_ports(1)?))?.ok_or_else(|| no_session(key))?)
 }
 
+/// What is wrong with the file of `key`.
+fn checked(key: &SessionKey) -> impl FnOnce(&dyn TranscriptReader) -> anyhow::Result<Option<Value>> {
+    |files| Ok(files.check(key)?.map(serde_json::to_value).transpose()?)
+}
+
 async fn check(loaded: &Loaded, key: Option<&str>, output: Output) -> anyhow::Result<()> {
     let keys = match key {
         Some(key) => vec![parse(key)?],
@@ -197,8 +207,7 @@ async fn check(loaded: &Loaded, key: Option<&str>, output: Output) -> anyhow::Re
     };
     let mut bodies = Vec::with_capacity(keys.len());
     for key in &keys {
-        let at_rest = |files: &dyn TranscriptReader| Ok(files.check(key)?.map(serde_json::to_value).transpose()?);
-        bodies.push(look(loaded, key, "check", at_rest).await?);
+        bodies.push(look(loaded, key, "check", checked(key)).await?);
     }
     let healthy = bodies.iter().all(|body| body["healthy"] == true);
     if output.json {

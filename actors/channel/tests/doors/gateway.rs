@@ -34,6 +34,7 @@ impl TranscriptReader for Files {
             updated_ms: 1,
             entries: Some(2),
             bytes: 3,
+            name: None,
             preview: None,
         };
         let all = ["api:a/x", "api:b", "cli:direct"].map(summary);

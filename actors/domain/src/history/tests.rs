@@ -249,7 +249,7 @@ fn of_turn(kind: EntryKind, number: u128) -> EntryKind {
     let turn = TurnId(uuid::Uuid::from_u128(number));
     match kind {
         EntryKind::User(user) => {
-            let mark = UserMark { turn, idempotency_key: "ws:1".into(), body_hash: 1 };
+            let mark = UserMark { turn, idempotency_key: "ws:1".into(), body_hash: 1, accepted_ms: 0 };
             EntryKind::User(UserEntry { mark: Some(mark), ..user })
         }
         EntryKind::Assistant(mut assistant) => {

@@ -5,6 +5,7 @@
 
 use uuid::Uuid;
 
+use super::route::tells_case_apart;
 use super::{AgentId, Base, Branch, Key, Place, UNIFIED_KEY};
 use crate::ids::{BadId, SessionKey};
 
@@ -188,9 +189,9 @@ fn place_channel(place: &Place) -> Option<&str> {
 /// Whether ids there may differ by case alone.
 fn keeps_case(place: &Place) -> bool {
     match place {
-        Place::Direct { channel: Some(channel), .. } => channel == "webhook",
-        Place::Group { channel, .. } => channel == "signal" || channel == "matrix" || channel == "webhook",
-        Place::Room { channel, .. } => channel == "matrix" || channel == "webhook",
+        Place::Direct { channel: Some(channel), .. } => tells_case_apart(channel),
+        Place::Group { channel, .. } => channel == "signal" || channel == "matrix" || tells_case_apart(channel),
+        Place::Room { channel, .. } => channel == "matrix" || tells_case_apart(channel),
         Place::Direct { channel: None, .. }
         | Place::Main(_)
         | Place::Cron { .. }

@@ -94,7 +94,7 @@ impl Router {
     /// The session of a message. Fails only on ids with control characters or of more than a key may hold.
     pub fn route(&self, message: &Inbound<'_>) -> Result<SessionKey, BadId> {
         let agent = bind::agent(&self.bindings, message);
-        let (channel, id) = (message.channel.to_owned(), message.peer.id.to_owned());
+        let (channel, id) = (message.channel.to_owned(), escaped(message.peer.id, false));
         let place = match message.peer.kind {
             PeerKind::Direct => self.direct(message),
             PeerKind::Group => Place::Group { channel, id },
@@ -109,7 +109,10 @@ impl Router {
     }
 
     fn direct(&self, message: &Inbound<'_>) -> Place {
-        let peer = self.links.name_of(message.channel, message.peer.id).unwrap_or(message.peer.id).to_owned();
+        let peer = match self.links.name_of(message.channel, message.peer.id) {
+            Some(name) => name.to_owned(),
+            None => self.stranger(message),
+        };
         let channel = Some(message.channel.to_owned());
         let account = Some(message.account.unwrap_or(bind::ACCOUNT).to_owned());
         match self.scope {
@@ -121,13 +124,50 @@ impl Router {
     }
 }
 
+impl Router {
+    /// The id of somebody who has no other name: never one of those names, and never that of another.
+    fn stranger(&self, message: &Inbound<'_>) -> String {
+        let lowered = self.scope == DmScope::PerPeer && tells_case_apart(message.channel);
+        let id = escaped(message.peer.id, lowered);
+        if !self.links.0.keys().any(|name| name.to_lowercase() == id.to_lowercase()) {
+            return id;
+        }
+        let mut letters = id.chars();
+        let first = letters.next().map(encoded).unwrap_or_default();
+        format!("{first}{}", letters.as_str())
+    }
+}
+
+/// Whether two ids there may differ by case alone.
+pub(super) fn tells_case_apart(channel: &str) -> bool {
+    channel == "webhook"
+}
+
+/// An id as part of a key: two ids never become one, and none passes for a thread of another. `lowered` says that the
+/// key does not keep case.
+fn escaped(id: &str, lowered: bool) -> String {
+    let like_a_branch = id.contains(":thread:") || id.contains(":topic:") || id.ends_with(":heartbeat");
+    let is_kept =
+        |letter: char| letter != '%' && !(like_a_branch && letter == ':') && !(lowered && letter.is_uppercase());
+    id.chars().map(|letter| if is_kept(letter) { letter.to_string() } else { encoded(letter) }).collect()
+}
+
+/// `%3a` for `:`.
+fn encoded(letter: char) -> String {
+    letter.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
 // === impl IdentityLinks ===
 
 impl IdentityLinks {
     /// What the owner calls that person.
     fn name_of(&self, channel: &str, id: &str) -> Option<&str> {
         let full = format!("{channel}:{id}");
-        let is = |known: &String| known.eq_ignore_ascii_case(id) || known.eq_ignore_ascii_case(&full);
+        let same = |known: &str, id: &str| match tells_case_apart(channel) {
+            true => known == id,
+            false => known.eq_ignore_ascii_case(id),
+        };
+        let is = |known: &String| same(known, id) || same(known, &full);
         self.0.iter().find(|(_, ids)| ids.iter().any(is)).map(|(name, _)| name.as_str())
     }
 }

@@ -256,6 +256,30 @@ fn people_on_channels_join_the_owner_only_where_they_share_the_main_session() {
     assert_eq!(router.route(&direct).unwrap().as_str(), "agent:work:main", "another agent is another assistant");
 }
 
+#[test]
+fn no_stranger_shares_a_session() {
+    let links = IdentityLinks([("ann".to_owned(), vec!["webhook:Z".to_owned(), "telegram:AB".to_owned()])].into());
+    for (scope, channel, id, key) in [
+        (DmScope::PerPeer, "webhook", "Z", "agent:main:direct:ann"),
+        (DmScope::PerPeer, "webhook", "z", "agent:main:direct:z"),
+        (DmScope::PerPeer, "webhook", "Y", "agent:main:direct:%59"),
+        (DmScope::PerPeer, "webhook", "%59", "agent:main:direct:%2559"),
+        (DmScope::PerPeer, "telegram", "ab", "agent:main:direct:ann"),
+        (DmScope::PerPeer, "telegram", "Y", "agent:main:direct:y"),
+        (DmScope::PerPeer, "telegram", "ann", "agent:main:direct:%61nn"),
+        (DmScope::PerChannelPeer, "webhook", "ANN", "agent:main:webhook:direct:%41NN"),
+        (DmScope::PerChannelPeer, "webhook", "Y", "agent:main:webhook:direct:Y"),
+        (DmScope::PerChannelPeer, "webhook", "7:thread:1", "agent:main:webhook:direct:7%3athread%3a1"),
+        (DmScope::PerChannelPeer, "matrix", "@ann:example.org", "agent:main:matrix:direct:@ann:example.org"),
+    ] {
+        let router = Router { links: links.clone(), ..router(scope) };
+        let message = Inbound::of(channel, Peer { kind: PeerKind::Direct, id });
+        assert_eq!(router.route(&message).unwrap().as_str(), key, "{scope:?} {channel} {id}");
+    }
+    let group = Inbound::of("webhook", Peer { kind: PeerKind::Group, id: "7:thread:1" });
+    assert_eq!(router(DmScope::Main).route(&group).unwrap().as_str(), "agent:main:webhook:group:7%3athread%3a1");
+}
+
 fn id() -> impl Strategy<Value = String> {
     "[a-z0-9@$!._-]{1,12}"
 }

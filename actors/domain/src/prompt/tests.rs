@@ -19,7 +19,7 @@ fn tool() -> ToolSpec {
 }
 
 fn asked(number: u128, text: &str) -> EntryKind {
-    let mark = UserMark { turn: turn(number), idempotency_key: "ws:1".into(), body_hash: 1 };
+    let mark = UserMark { turn: turn(number), idempotency_key: "ws:1".into(), body_hash: 1, accepted_ms: 0 };
     EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark) })
 }
 

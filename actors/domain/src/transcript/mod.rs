@@ -210,6 +210,8 @@ pub struct UserMark {
     pub idempotency_key: Arc<str>,
     /// `body_hash` of the encoded body.
     pub body_hash: u64,
+    /// When the message was accepted, ms since 1970; its entry is written later.
+    pub accepted_ms: u64,
 }
 
 /// A model's message.

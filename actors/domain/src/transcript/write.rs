@@ -90,7 +90,7 @@ pub fn user_line(head: &Head, user: &UserEntry) -> String {
         &Message {
             role: "user",
             content: Blocks(&user.content),
-            timestamp: head.timestamp_ms,
+            timestamp: mark.map_or(head.timestamp_ms, |mark| mark.accepted_ms),
             idempotency_key: mark.map(|mark| &*mark.idempotency_key),
             turn_id: mark.map(|mark| mark.turn),
             body_hash: mark.map(|mark| Hash(mark.body_hash)),

@@ -162,7 +162,8 @@ impl Session {
         let inbox = machine.waiting();
         let row = (!read.tree.is_empty()).then(|| {
             let (preview, entries) = (read.preview.clone(), Some(read.tree.len()));
-            let row = Row::of(read.header.as_ref(), preview, entries, read.length, read.last_ms());
+            let name = read.tree.name().cloned();
+            let row = Row::of(read.header.as_ref(), name, preview, entries, read.length, read.last_ms());
             self.shared.transcripts.index().loaded(self.lease.key(), row)
         });
         self.crash.set_epoch(loaded.epoch);

@@ -100,3 +100,10 @@ fn a_run_that_is_cut_anywhere_and_run_again_ends_in_the_same_state() {
         }
     }
 }
+
+#[test]
+fn a_name_of_any_length_is_written_under_another_name_first() {
+    for (length, expected) in [(240, 240), (241, 16), (255, 16)] {
+        assert_eq!(short(&"a".repeat(length)).len(), expected);
+    }
+}

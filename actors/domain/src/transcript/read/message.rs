@@ -42,6 +42,8 @@ struct RawMessage<'a> {
     #[serde(borrow)]
     body_hash: Option<&'a RawValue>,
     #[serde(borrow)]
+    timestamp: Option<&'a RawValue>,
+    #[serde(borrow)]
     turn_end: Option<&'a RawValue>,
     #[serde(borrow)]
     command: Option<&'a RawValue>,
@@ -153,6 +155,7 @@ fn mark(message: &RawMessage<'_>, turn: Option<TurnId>) -> Option<UserMark> {
         turn: turn?,
         idempotency_key: string(message.idempotency_key)?.into(),
         body_hash: u64::from_str_radix(&hash, 16).ok()?,
+        accepted_ms: parsed(message.timestamp).unwrap_or(0),
     })
 }
 

@@ -36,7 +36,12 @@ fn check_path(lines: &[String], expected: &[&str], append_parent: Option<&str>) 
 }
 
 fn user(text: &str, number: u128) -> UserEntry {
-    let mark = UserMark { turn: turn(number), idempotency_key: format!("ws:m{number}").into(), body_hash: 0xab };
+    let mark = UserMark {
+        turn: turn(number),
+        idempotency_key: format!("ws:m{number}").into(),
+        body_hash: 0xab,
+        accepted_ms: 5,
+    };
     UserEntry { content: [Content::text(text)].into(), mark: Some(mark) }
 }
 
