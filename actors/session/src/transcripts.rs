@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::context::record;
 use crate::file;
-use crate::index::{Index, Row, first_preview, name as name_of};
+use crate::index::{Index, Row, first_preview, name as title_of};
 use crate::look;
 use crate::reading;
 
@@ -149,10 +149,10 @@ impl Transcripts {
             let got = file.read_at(&mut tail, from).ok()?;
             tail.truncate(got);
             let end = read_lines(after_line_end(&tail));
-            (end.last_ms().max(start.last_ms()), name_of(&end))
+            (end.last_ms().max(start.last_ms()), title_of(&end))
         };
         let entries = whole.then(|| start.entries().len());
-        let named = renamed.or_else(|| name_of(&start));
+        let named = renamed.or_else(|| title_of(&start));
         Some((key, Row::of(start.header.as_ref(), named, first_preview(&start), entries, bytes, updated_ms)))
     }
 }
