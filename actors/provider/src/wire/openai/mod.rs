@@ -1,7 +1,7 @@
 //! Chat completions of OpenAI and of the many servers that say they are compatible.
 //!
-//! `async-openai` makes the requests and hands out the stream; what is sent (`request`) and what comes back
-//! (`chunk`) are our own tolerant forms, and the HTTP service below (`service`) is ours too.
+//! `async-openai` makes the requests; what is sent (`request`) and what comes back (`chunk`) are our own tolerant forms,
+//! and the HTTP service below (`service`), which reads the stream, is ours too.
 
 mod chunk;
 mod request;
@@ -14,7 +14,6 @@ use std::time::Duration;
 use async_openai::Client;
 use async_openai::config::Config;
 use domain::request::ChatRequest;
-use futures::StreamExt;
 use protocol::provider::Delta;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
@@ -28,7 +27,7 @@ use crate::retry::CallError;
 pub use chunk::Answer;
 use chunk::Assembly;
 use request::{Body, Quirks, Steady};
-use service::{Exchange, Outcome};
+use service::{Events, Exchange, Outcome, Said};
 
 /// How long the counts and the end mark may take after the answer said that it is complete.
 const TAIL_MAX: Duration = Duration::from_secs(5);
@@ -186,6 +185,27 @@ impl Caller {
     }
 
     async fn exchange(&self, body: &impl Serialize, show: &mut impl FnMut(Delta)) -> Result<Assembly, CallError> {
+        let response = self.open(body).await?;
+        let mut events = Events::new(response.bytes_stream(), self.limits.idle);
+        let mut assembly = Assembly::default();
+        loop {
+            let next = if assembly.is_finished() {
+                timeout(TAIL_MAX, events.next()).await.unwrap_or(Ok(Said::Over))
+            } else {
+                events.next().await
+            };
+            match next {
+                Ok(Said::Chunk(chunk)) => assembly.take(&chunk)?.into_iter().for_each(&mut *show),
+                Ok(Said::Done | Said::Over) | Err(_) if assembly.is_finished() => return Ok(assembly),
+                Ok(Said::Done) if !assembly.is_empty() => return Ok(assembly),
+                Ok(Said::Done | Said::Over) => return Err(CallError::Truncated),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends the request; the answer is an event stream.
+    async fn open(&self, body: &impl Serialize) -> Result<reqwest::Response, CallError> {
         let outcome = Arc::new(Outcome::default());
         let exchange = Exchange {
             http: self.http.clone(),
@@ -196,25 +216,11 @@ impl Caller {
         let config: Arc<dyn Config> = self.endpoint.clone();
         let client = Client::build(self.http.clone(), config)
             .with_http_service(tower::service_fn(move |request| exchange.clone().send(request)));
-        let chat = client.chat();
-        let unnamed = || CallError::Cut("the answer could not be read".to_owned());
-        let opened = chat.create_stream_byot::<_, Value>(body).await;
-        let mut stream = opened.map_err(|_| outcome.error().unwrap_or_else(unnamed))?;
-        let mut assembly = Assembly::default();
-        loop {
-            let next = if assembly.is_finished() {
-                timeout(TAIL_MAX, stream.next()).await.unwrap_or(None)
-            } else {
-                stream.next().await
-            };
-            match next {
-                Some(Ok(chunk)) => assembly.take(&chunk)?.into_iter().for_each(&mut *show),
-                Some(Err(_)) | None if assembly.is_finished() => return Ok(assembly),
-                Some(Err(_)) => return Err(outcome.error().unwrap_or_else(unnamed)),
-                None if outcome.is_done() && !assembly.is_empty() => return Ok(assembly),
-                None => return Err(outcome.error().unwrap_or(CallError::Truncated)),
-            }
-        }
+        let sent = client.chat().create_byot::<_, ()>(body).await;
+        outcome.take().unwrap_or_else(|| {
+            let why = sent.err().map_or_else(|| "nothing was sent".to_owned(), |error| error.to_string());
+            Err(CallError::Request(why))
+        })
     }
 }
 

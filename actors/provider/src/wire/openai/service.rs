@@ -1,12 +1,12 @@
-//! The HTTP service below `async-openai`: sends one request and hands up nothing but a clean event stream.
+//! The HTTP service below `async-openai`: sends one request and sees to its answer.
 //!
 //! Here status, `Retry-After` and content type are looked at before any library can lose them, time and size limits
-//! hold, and the event stream is read by our own parser and written anew, so that what is above never meets an odd
-//! line. A failure goes up twice: as an error of the library's kind, and exactly in the [`Outcome`] of the call.
+//! hold, and the event stream is read by our own parser, which knows odd lines. Answer and failure go past the library,
+//! in the [`Outcome`] of the call: it would lose the one, and read the other a second time, in a task of its own.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_openai::error::OpenAIError;
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use super::chunk::error_answer;
 use crate::Limits;
 use crate::retry::{CallError, ErrorAnswer};
-use crate::sse::{DONE, Parser, TooLong, is_json};
+use crate::sse::{DONE, Parser, TooLong};
 
 /// Most bytes of a whole stream, most of which is wrapping: what is kept of it is far less.
 pub const STREAM_BYTES_MAX: usize = 64 << 20;
@@ -32,26 +32,22 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// How long the body may take to end after its end mark, so that the connection can be used again.
 const DRAIN_MAX: Duration = Duration::from_millis(50);
 
-/// What became of one exchange.
+/// What the library is told of every answer.
+const ANSWERED: &str = "null";
+
+/// What became of one exchange: an answer that is an event stream, or why there is none.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    error: OnceLock<CallError>,
-    done: AtomicBool,
-}
+pub struct Outcome(Mutex<Option<Result<Response, CallError>>>);
 
 impl Outcome {
-    /// Why it failed.
-    pub fn error(&self) -> Option<CallError> {
-        self.error.get().cloned()
+    /// Takes it out; `None` when nothing was sent.
+    pub fn take(&self) -> Option<Result<Response, CallError>> {
+        self.held().take()
     }
 
-    /// Whether the end mark was seen.
-    pub fn is_done(&self) -> bool {
-        self.done.load(Ordering::Acquire)
-    }
-
-    fn fail(&self, error: CallError) -> CallError {
-        self.error.get_or_init(|| error).clone()
+    fn held(&self) -> std::sync::MutexGuard<'_, Option<Result<Response, CallError>>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -69,10 +65,15 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Sends the request and returns its answer, whose body is a clean event stream.
+    /// Sends the request and keeps its answer in the outcome; what it returns says only that there is one.
     pub async fn send(self, request: HttpRequestFactory) -> Result<Response, OpenAIError> {
         let result = self.exchange(request).await;
-        result.map_err(|error| OpenAIError::Boxed(Box::new(self.outcome.fail(error))))
+        let error = result.as_ref().err().cloned();
+        *self.outcome.held() = Some(result);
+        match error {
+            None => Ok(http::Response::new(Body::from(ANSWERED)).into()),
+            Some(error) => Err(OpenAIError::Boxed(Box::new(error))),
+        }
     }
 
     async fn exchange(&self, request: HttpRequestFactory) -> Result<Response, CallError> {
@@ -92,9 +93,7 @@ impl Exchange {
         if !content_type.is_empty() && !content_type.starts_with("text/event-stream") {
             return Err(self.no_stream(response, &content_type).await);
         }
-        let stream = cleaned(response.bytes_stream(), idle, self.outcome.clone());
-        let clean = http::Response::builder().status(status).body(Body::wrap_stream(stream));
-        Ok(clean.expect("a status that was received can be handed on").into())
+        Ok(response)
     }
 
     /// Reads an answer with a status that is no success.
@@ -169,27 +168,38 @@ pub fn read_error(status: u16, body: &[u8]) -> ErrorAnswer {
     }
 }
 
-/// State of [`cleaned`].
-struct Tape<S> {
-    inner: S,
-    parser: Parser,
-    bytes: usize,
-    ended: bool,
-    idle: Duration,
-    outcome: Arc<Outcome>,
+/// What an event stream says.
+#[derive(Debug, PartialEq)]
+pub enum Said {
+    /// A piece of the answer.
+    Chunk(Value),
+    /// The end mark: nothing follows.
+    Done,
+    /// The stream is over.
+    Over,
 }
 
-/// Reads an event stream and writes it anew: one line per event, nothing but JSON and the end mark, cut at the limits.
-pub fn cleaned<S, E>(inner: S, idle: Duration, outcome: Arc<Outcome>) -> impl Stream<Item = io::Result<Bytes>> + Send
-where
-    S: Stream<Item = Result<Bytes, E>> + Send,
-    E: Into<CutCause> + Send,
-{
-    let tape = Tape { inner: Box::pin(inner), parser: Parser::default(), bytes: 0, ended: false, idle, outcome };
-    futures::stream::unfold(tape, |mut tape| async move {
-        let item = tape.next().await?;
-        Some((item, tape))
-    })
+/// Reads an event stream: nothing but JSON and the end mark, within the limits.
+pub struct Events<S> {
+    inner: S,
+    parser: Parser,
+    /// What was read and not given yet.
+    ready: VecDeque<String>,
+    /// What comes behind that.
+    rest: Rest,
+    bytes: usize,
+    idle: Duration,
+}
+
+/// What comes of a stream.
+#[derive(Debug, Clone, Copy)]
+enum Rest {
+    /// More.
+    More,
+    /// Nothing.
+    Nothing,
+    /// What is too long to be read.
+    TooLong(TooLong),
 }
 
 /// Why a body broke off, in words.
@@ -207,28 +217,50 @@ impl From<io::Error> for CutCause {
     }
 }
 
-impl<S, E> Tape<S>
+impl<S, E> Events<S>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: Into<CutCause>,
 {
-    async fn next(&mut self) -> Option<io::Result<Bytes>> {
-        let mut clean = String::new();
-        while clean.is_empty() && !self.ended {
-            if let Err(error) = self.advance(&mut clean).await {
-                self.ended = true;
-                return Some(Err(io::Error::other(self.outcome.fail(error))));
-            }
-        }
-        Some(clean).filter(|clean| !clean.is_empty()).map(|clean| Ok(Bytes::from(clean)))
+    /// Of `inner`, which may say nothing for `idle`.
+    pub fn new(inner: S, idle: Duration) -> Self {
+        Self { inner, parser: Parser::default(), ready: VecDeque::new(), rest: Rest::More, bytes: 0, idle }
     }
 
-    async fn advance(&mut self, clean: &mut String) -> Result<(), CallError> {
+    /// The next thing that it says.
+    pub async fn next(&mut self) -> Result<Said, CallError> {
+        loop {
+            while let Some(event) = self.ready.pop_front() {
+                if event.trim() == DONE {
+                    // Whatever comes or fails after the end mark is of no interest.
+                    let rest = async { while self.inner.next().await.is_some_and(|next| next.is_ok()) {} };
+                    let _ = timeout(DRAIN_MAX, rest).await;
+                    return Ok(Said::Done);
+                }
+                match serde_json::from_str(&event) {
+                    Ok(chunk) => return Ok(Said::Chunk(chunk)),
+                    Err(_) if event.is_empty() => {}
+                    Err(_) => {
+                        let bytes = event.len();
+                        tracing::warn!(bytes, "a model's stream held a line that is no JSON; it was skipped");
+                    }
+                }
+            }
+            match self.rest {
+                Rest::More => self.advance().await?,
+                Rest::Nothing => return Ok(Said::Over),
+                Rest::TooLong(TooLong::Line) => return Err(CallError::TooLarge("a very long line")),
+                Rest::TooLong(TooLong::Event) => return Err(CallError::TooLarge("a very long event")),
+            }
+        }
+    }
+
+    async fn advance(&mut self) -> Result<(), CallError> {
         let mut events = Vec::new();
         let read = match timeout(self.idle, self.inner.next()).await {
             Err(_) => return Err(CallError::Idle(self.idle)),
             Ok(None) => {
-                self.ended = true;
+                self.rest = Rest::Nothing;
                 self.parser.finish(&mut events)
             }
             Ok(Some(Err(error))) => return Err(CallError::Cut(error.into().0)),
@@ -240,27 +272,10 @@ where
                 self.parser.push(&bytes, &mut events)
             }
         };
-        for event in events {
-            if event.trim() == DONE {
-                self.outcome.done.store(true, Ordering::Release);
-                self.ended = true;
-                // Whatever comes or fails after the end mark is of no interest.
-                let _ = timeout(DRAIN_MAX, async { while self.inner.next().await.is_some_and(|next| next.is_ok()) {} })
-                    .await;
-                clean.push_str("data: [DONE]\n\n");
-                return Ok(());
-            }
-            if is_json(&event) {
-                clean.push_str("data: ");
-                clean.extend(event.chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }));
-                clean.push_str("\n\n");
-            } else if !event.is_empty() {
-                tracing::warn!(bytes = event.len(), "a model's stream held a line that is no JSON; it was skipped");
-            }
+        self.ready.extend(events);
+        if let Err(long) = read {
+            self.rest = Rest::TooLong(long);
         }
-        read.map_err(|long| match long {
-            TooLong::Line => CallError::TooLarge("a very long line"),
-            TooLong::Event => CallError::TooLarge("a very long event"),
-        })
+        Ok(())
     }
 }

@@ -1,14 +1,14 @@
 //! Each deviation that servers are known for, over a real connection.
 
 use domain::chat::{Arguments, StopReason, Usage};
-use futures::stream;
+use futures::{StreamExt, stream};
 use protocol::provider::FailureKind;
 use serde_json::json;
 use testkit::deadline::{run, run_paused};
 use testkit::model::{Model, PlannedError};
 use testkit::raw::{Afterwards, RawServer};
 
-use super::service::{cleaned, read_error};
+use super::service::read_error;
 use super::*;
 use crate::retry::{ErrorAnswer, classify};
 
@@ -168,23 +168,18 @@ fn the_end_mark_ends_an_answer_whose_connection_stays_open() {
 #[test]
 fn silence_ends_a_call() {
     run_paused("silence", async {
-        let outcome = Arc::new(Outcome::default());
         let speech = stream::iter([Ok::<_, std::io::Error>(bytes::Bytes::from_static(b"data: 1\n\n"))]);
         let idle = Duration::from_secs(90);
-        let silent = cleaned(speech.chain(stream::pending()), idle, outcome.clone());
-        let items: Vec<_> = silent.collect().await;
-        assert_eq!(items.len(), 2);
-        assert!(items[0].as_ref().is_ok_and(|item| item == "data: 1\n\n") && items[1].is_err());
-        assert_eq!(outcome.error(), Some(CallError::Idle(idle)));
+        let mut silent = Events::new(speech.chain(stream::pending()), idle);
+        assert_eq!(silent.next().await, Ok(Said::Chunk(json!(1))));
+        assert_eq!(silent.next().await, Err(CallError::Idle(idle)));
         // Comments are a sign of life.
-        let outcome = Arc::new(Outcome::default());
         let pings = stream::unfold(0, |count| async move {
             tokio::time::sleep(Duration::from_secs(60)).await;
             let item = if count < 5 { ": ping\n\n" } else { "data: [DONE]\n\n" };
             Some((Ok::<_, std::io::Error>(bytes::Bytes::from_static(item.as_bytes())), count + 1))
         });
-        let items: Vec<_> = cleaned(pings, idle, outcome.clone()).collect().await;
-        assert!(outcome.is_done() && outcome.error().is_none() && items.len() == 1);
+        assert_eq!(Events::new(Box::pin(pings), idle).next().await, Ok(Said::Done));
     });
 }
 
@@ -203,11 +198,9 @@ fn a_server_that_never_answers_is_left_after_the_limit() {
 #[test]
 fn an_endless_line_is_not_read_for_ever() {
     run("endless line", async {
-        let outcome = Arc::new(Outcome::default());
         let endless = stream::repeat_with(|| Ok::<_, std::io::Error>(bytes::Bytes::from_static(&[b'x'; 1 << 20])));
-        let items: Vec<_> = cleaned(endless, Duration::from_secs(9), outcome.clone()).collect().await;
-        assert_eq!(items.len(), 1);
-        assert_eq!(outcome.error(), Some(CallError::TooLarge("a very long line")));
+        let told = Events::new(endless, Duration::from_secs(9)).next().await;
+        assert_eq!(told, Err(CallError::TooLarge("a very long line")));
     });
 }
 
