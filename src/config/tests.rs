@@ -87,6 +87,14 @@ const WRONG: &[(&str, &str)] = &[
     ),
     ("{\"api\": {\"port\": 65536}}", "api.port must be a whole number from 0 to 65535, found the number 65536"),
     ("{\"api\": {\"port\": -1}}", "api.port must be a whole number from 0 to 65535"),
+    (
+        "{\"agents\": {\"defaults\": {\"maxToolResultChars\": -1}}}",
+        "agents.defaults.maxToolResultChars must be a whole number from 100 to 10000000",
+    ),
+    (
+        "{\"channels\": {\"webhook\": {\"maxMessageChars\": -5}}}",
+        "channels.webhook.maxMessageChars must be a whole number from 100 to 10000000",
+    ),
     ("{\"api\": {\"port\": 1.5}}", "api.port must be a whole number from 0 to 65535"),
     ("{\"api\": {\"port\": true}}", "api.port must be a whole number from 0 to 65535, found true"),
     ("{\"api\": 5}", "/d/config.json:1:9: api must be an object, found a number"),

@@ -177,11 +177,6 @@ fn unicode_escape(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// A limit from outside: negative numbers count as zero.
-pub fn limit(value: i64) -> usize {
-    usize::try_from(value.max(0)).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -214,7 +209,6 @@ mod tests {
         assert_eq!(ellipsis("hello", 5), "hello");
         assert_eq!(ellipsis("hello!", 5), "hell…");
         assert_eq!(ellipsis("hello", 0), "");
-        assert_eq!((limit(-3), limit(0), limit(7)), (0, 0, 7));
     }
 
     #[test]

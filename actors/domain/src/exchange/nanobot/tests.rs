@@ -84,6 +84,29 @@ fn a_compaction_of_ours_is_a_number_and_a_summary_and_a_reset_forgets() {
 }
 
 #[test]
+fn a_number_of_consolidated_messages_that_cannot_be_counts_as_none() {
+    let file = |number: &str| FILE.replace(r#""last_consolidated": 1"#, &format!(r#""last_consolidated": {number}"#));
+    for (number, consolidated) in [
+        ("0", 0),
+        ("1", 1),
+        ("2", 2),
+        ("3", 0),
+        ("18446744073709551615", 0),
+        ("-1", 0),
+        ("1.5", 0),
+        ("true", 0),
+        (r#""1""#, 0),
+        ("null", 0),
+    ] {
+        let text = file(number);
+        let read = SessionFile::read(text.as_bytes());
+        assert_eq!((read.consolidated(), read.rows.len()), (consolidated, 2), "{number}");
+        assert!(read.replayed_from() <= consolidated, "{number}: nothing is hidden that was not summed up");
+        assert_eq!(back(&ours(&text).bytes).rows.len(), 2, "{number}");
+    }
+}
+
+#[test]
 fn names_of_files() {
     assert_eq!(name::stem(&key()).unwrap(), "dGVsZWdyYW06MQ");
     assert_eq!(name::key_of("dGVsZWdyYW06MQ"), Some(key()));
