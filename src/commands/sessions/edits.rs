@@ -128,7 +128,9 @@ fn in_words(key: &SessionKey, verb: Verb, asked: &Value, answer: &Value) -> Stri
             let file = answer["file"].as_str().unwrap_or_default();
             format!("{key} is in {file}, {} bytes{}", answer["bytes"], remarks(answer))
         }
-        Verb::Repair if wrote || asked["repairable"] == true => format!("{key} is mended; `greenroom sessions check {key}` says what is left"),
+        Verb::Repair if wrote || asked["repairable"] == true => {
+            format!("{key} is mended; `greenroom sessions check {key}` says what is left")
+        }
         Verb::Repair => format!("{key} has nothing that could be mended"),
     }
 }
