@@ -20,6 +20,8 @@ use protocol::journal::Line;
 use protocol::transcripts::{Page, Summary};
 use tokio::sync::watch;
 
+use crate::reading::Reading;
+
 /// Sessions that are listed; about 300 bytes each. What is beyond works as ever, and is missing in lists.
 pub const LISTED_MAX: usize = 1_000_000;
 /// Characters of a preview.
@@ -105,6 +107,12 @@ impl Row {
             bytes: AtomicU64::new(bytes),
             updated_ms: AtomicU64::new(updated_ms),
         }
+    }
+
+    /// Of a transcript that was read from its begin to its end.
+    pub fn read(read: &Reading) -> Self {
+        let (name, preview) = (read.tree.name().cloned(), read.preview.clone());
+        Self::of(read.header.as_ref(), name, preview, Some(read.tree.len()), read.length, read.last_ms())
     }
 
     /// Its session made these lines durable, the last of them at `updated_ms`.

@@ -160,12 +160,8 @@ impl Session {
         };
         let effects = machine.load(loaded.inbox, early, turn::Standing { cut, answered }, now);
         let inbox = machine.waiting();
-        let row = (!read.tree.is_empty()).then(|| {
-            let (preview, entries) = (read.preview.clone(), Some(read.tree.len()));
-            let name = read.tree.name().cloned();
-            let row = Row::of(read.header.as_ref(), name, preview, entries, read.length, read.last_ms());
-            self.shared.transcripts.index().loaded(self.lease.key(), row)
-        });
+        let row =
+            (!read.tree.is_empty()).then(|| self.shared.transcripts.index().loaded(self.lease.key(), Row::read(&read)));
         self.crash.set_epoch(loaded.epoch);
         self.state = Life::Live(Box::new(Live {
             machine,
