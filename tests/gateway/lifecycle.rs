@@ -199,3 +199,50 @@ async fn a_repeat_after_the_end_of_its_session_is_answered_as_before_and_runs_no
     let listed = tokio::task::block_in_place(|| keys(&place, &["sessions", "list", "--json"]));
     assert_eq!(listed, Vec::<String>::new(), "nothing ran");
 }
+
+/// Files of the sessions' directory whose names begin so.
+fn files(place: &Place, begin: &str) -> Vec<String> {
+    let dir = std::fs::read_dir(place.path().join("workspace/sessions")).unwrap();
+    let names = dir.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with(begin)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_between_the_end_of_a_session_and_the_move_of_its_file_is_made_good() {
+    let place = Place::new(json!({"supervision": {"quarantineSeconds": 1}}));
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    socket.say("a", "before", "1").await;
+    socket.until("turn_end").await;
+    lines(&place, "websocket:a", 3);
+    // Nothing can be moved from where a directory is.
+    let file = place.path().join("workspace/sessions/websocket.a.jsonl");
+    let aside = place.path().join("aside");
+    std::fs::rename(&file, &aside).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let deleted = run(&place, &["sessions", "delete", "websocket:a", "--json"]).unwrap();
+    assert_eq!((&deleted["state"], &deleted["file"]), (&json!("deleted"), &Value::Null), "{deleted}");
+    // Whether it repeats one of the transcript in the way cannot be told: its sender comes back.
+    socket.say("a", "after", "2").await;
+    assert_eq!(socket.until("error").await["reason"], "busy");
+    gateway.kill_nine();
+
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::rename(&aside, &file).unwrap();
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    socket.say("a", "after", "2").await;
+    assert_eq!(socket.until("turn_end").await["result"], "done");
+    let after = lines(&place, "websocket:a", 3);
+    let after = serde_json::to_string(&after).unwrap();
+    assert!(after.contains("after") && !after.contains("before"), "{after}");
+    let tombstones = files(&place, "websocket.a.jsonl.deleted.");
+    assert_eq!(tombstones.len(), 1, "{tombstones:?}");
+    let kept = std::fs::read_to_string(place.path().join("workspace/sessions").join(&tombstones[0])).unwrap();
+    assert!(kept.contains("before") && !kept.contains("after"), "{kept}");
+    gateway.kill_nine();
+
+    let gateway = place.start().await;
+    assert_eq!(gateway.terminate().await, Some(0));
+    assert_eq!(files(&place, "websocket.a.jsonl").len(), 2, "it is moved once");
+}

@@ -4,7 +4,7 @@
 #[path = "../../examples/simulate/sim/mod.rs"]
 mod sim;
 
-use sim::Counts;
+use sim::{CHANGES_FROM, Counts};
 use supervision::planted::Bug;
 
 /// Seeds that failed once, one a line.
@@ -27,6 +27,16 @@ fn nothing_is_lost_or_doubled_under_the_faults_of_fixed_seeds() {
     // A simulation in which nothing goes wrong would show nothing.
     let rare = [counts.kills, counts.power_cuts, counts.crashes, counts.dead, counts.cancelled, counts.duplicates];
     let rare = rare.into_iter().chain([counts.receipts, counts.repeats, counts.undeliverable]).collect::<Vec<_>>();
+    assert!(rare.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
+fn edits_and_ends_of_sessions_lose_nothing_under_the_faults_of_fixed_seeds() {
+    let mut counts = Counts::default();
+    for seed in CHANGES_FROM..CHANGES_FROM + 40 {
+        counts.add(&passes(seed));
+    }
+    let rare = [counts.kills, counts.power_cuts, counts.edits, counts.forks, counts.closes, counts.restores];
     assert!(rare.iter().all(|count| *count > 0), "{counts:?}");
 }
 
@@ -56,7 +66,7 @@ fn the_same_seed_gives_the_same_events() {
 }
 
 /// Each bug with a seed that finds it today, and how many may be tried from there when the code has changed.
-const PLANTED: [(Bug, u64, u64); 13] = [
+const PLANTED: [(Bug, u64, u64); 15] = [
     (Bug::AckBeforeSync, 12, 40),
     (Bug::NoFsync, 4, 20),
     (Bug::NoDirSync, 480, 600),
@@ -70,6 +80,8 @@ const PLANTED: [(Bug, u64, u64); 13] = [
     (Bug::ToolRerun, 14, 20),
     (Bug::DoubleReply, 1, 20),
     (Bug::ForgottenCrashes, 7, 60),
+    (Bug::EarlyDelete, CHANGES_FROM + 16, 60),
+    (Bug::ForgottenMove, CHANGES_FROM + 11, 60),
 ];
 
 #[test]

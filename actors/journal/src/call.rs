@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use domain::ids::{Epoch, SessionId, SessionKey, TurnId};
 use protocol::journal::{
-    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, JournalError, Loaded, LogPosition, OpenWork, Quarantine,
-    RecentId, Told, Unfinished,
+    Accepted, Commit, CommitOutcome, DeadLetter, Enqueue, JournalError, Loaded, LogPosition, Moving, OpenWork,
+    Quarantine, RecentId, Told, Unfinished,
 };
 use tokio::sync::oneshot::Sender;
 
@@ -29,6 +29,8 @@ pub enum Call {
     Accepted(LogPosition, Sender<Result<Arc<Accepted>, JournalError>>),
     /// See [`protocol::journal::Journal::release`].
     Release(SessionKey, Epoch),
+    /// See [`protocol::journal::Journal::ended`].
+    Ended(SessionKey, Sender<Result<Option<Moving>, JournalError>>),
     /// See [`protocol::journal::Journal::moved`].
     Moved(SessionKey, SessionId),
     /// See [`protocol::journal::Journal::quarantine`].

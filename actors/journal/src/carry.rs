@@ -78,6 +78,7 @@ struct Carry {
 enum Wanted {
     Turn(SessionKey, TurnId),
     Lines(SessionKey, u64),
+    Ended(SessionKey, u64),
     Row(DeliveryId),
     Letter(LetterId),
 }
@@ -226,11 +227,12 @@ impl Engine {
             .state
             .keys
             .iter()
-            .filter(|(_, state)| needs_carry(state, cutoff))
+            .filter(|(_, state)| state.needs_carry(cutoff))
             .map(|(key, state)| (state.base, key))
             .collect();
         keys.sort_unstable();
-        let keys = keys.into_iter().map(|(_, key)| key.clone()).collect();
+        let ended = self.state.moving.iter().filter(|ended| ended.is_below(cutoff)).map(|ended| &ended.moving.key);
+        let keys = ended.chain(keys.into_iter().map(|(_, key)| key)).cloned().collect();
         let rows = self.state.outbox.iter().filter(|row| row.at < cutoff).map(|row| row.id).collect();
         let old_letter = |kept: &&Kept| kept.first() < cutoff;
         let letters = self.state.letters.iter().filter(old_letter).map(|kept| kept.letter.id).collect();
@@ -260,7 +262,7 @@ impl Engine {
             return self.read_wanted(wanted);
         }
         if carry.is_done() && !self.checkpoint.blocked {
-            if self.carry_moving(carry.cutoff) && self.finish(carry.oldest) {
+            if self.finish(carry.oldest) {
                 return;
             }
             self.checkpoint.blocked = true;
@@ -276,6 +278,9 @@ impl Engine {
         wanted: &mut Vec<(LogPosition, Wanted)>,
         bytes: &mut u64,
     ) -> bool {
+        if !self.carry_ended(key, cutoff, wanted, bytes) {
+            return false;
+        }
         let Some(state) = self.state.keys.get(key) else { return true };
         if state.base < cutoff {
             let crowded = self.state.keys.len() > IDLE_KEYS_MAX;
@@ -306,12 +311,23 @@ impl Engine {
         inline.into_iter().all(|message| self.copy(Record::Carried { key: key.clone(), message }))
     }
 
-    /// Copies what files have to be moved; `false` when there is no room.
-    fn carry_moving(&mut self, cutoff: LogPosition) -> bool {
-        while let Some(moving) = self.state.moving.below(cutoff) {
-            if !self.copy(Record::Moving(Box::new(moving))) {
-                return false;
-            }
+    /// Copies that a file of a key has to be moved, and lists its lines to be read; `false` when there is no room.
+    fn carry_ended(
+        &mut self,
+        key: &SessionKey,
+        cutoff: LogPosition,
+        wanted: &mut Vec<(LogPosition, Wanted)>,
+        bytes: &mut u64,
+    ) -> bool {
+        let tells = self.state.moving.of(key).filter(|ended| ended.tells_below(cutoff));
+        let tells = tells.map(|ended| Record::Moving(Box::new(ended.moving.clone())));
+        if tells.is_some_and(|record| !self.copy(record)) {
+            return false;
+        }
+        let ended = self.state.moving.of(key);
+        for lines in ended.into_iter().flat_map(|ended| ended.lines_below(cutoff)) {
+            *bytes += u64::from(lines.bytes);
+            wanted.push((lines.at, Wanted::Ended(key.clone(), lines.commit)));
         }
         true
     }
@@ -399,6 +415,10 @@ impl Engine {
                 let wait = |key: &KeyState| key.lines.iter().any(|lines| lines.commit == *commit && lines.at == from);
                 state.keys.get(key).is_some_and(|key| wait(key))
             }
+            Wanted::Ended(key, commit) => state
+                .moving
+                .of(key)
+                .is_some_and(|ended| ended.lines.iter().any(|lines| lines.commit == *commit && lines.at == from)),
             Wanted::Row(id) => state.outbox.get(*id).is_some_and(|(_, row)| row.at == from),
             Wanted::Letter(id) => state.letters.get(*id).is_some_and(|kept| kept.content.unwrap_or(kept.at) == from),
         }
@@ -417,6 +437,10 @@ impl Engine {
                 let session = self.state.keys.get(key)?.session?;
                 Some(Record::Lines { key: key.clone(), session, commit: *commit, lines })
             }
+            (Wanted::Ended(key, commit), Some(Got::Lines(lines))) => {
+                let session = self.state.moving.of(key)?.moving.session;
+                Some(Record::Lines { key: key.clone(), session, commit: *commit, lines })
+            }
             (Wanted::Row(id), Some(Got::Row(read))) => {
                 let (place, row) = self.state.outbox.get(*id)?;
                 Some(Record::Row { row: Box::new(row.refresh(read)), place: Some(place) })
@@ -426,7 +450,7 @@ impl Engine {
                 let content = if let Some(Got::Letter(content)) = got { Some(content) } else { None };
                 Some(self.letter_that_fits(letter, content))
             }
-            (Wanted::Turn(..) | Wanted::Lines(..) | Wanted::Row(_), _) => None,
+            (Wanted::Turn(..) | Wanted::Lines(..) | Wanted::Ended(..) | Wanted::Row(_), _) => None,
         }
     }
 
@@ -455,7 +479,7 @@ impl Carry {
     /// There was no room for it.
     fn again(&mut self, wanted: Wanted) {
         match wanted {
-            Wanted::Turn(key, _) | Wanted::Lines(key, _) => {
+            Wanted::Turn(key, _) | Wanted::Lines(key, _) | Wanted::Ended(key, _) => {
                 if self.keys.front() != Some(&key) {
                     self.keys.push_front(key);
                 }
@@ -469,14 +493,8 @@ impl Carry {
 fn read(source: &Source, wanted: &Wanted) -> Result<Got, JournalError> {
     match wanted {
         Wanted::Turn(..) => source.accepted().map(Got::Turn),
-        Wanted::Lines(_, commit) => source.lines(*commit).map(Got::Lines),
+        Wanted::Lines(_, commit) | Wanted::Ended(_, commit) => source.lines(*commit).map(Got::Lines),
         Wanted::Row(id) => source.row(*id).map(Got::Row),
         Wanted::Letter(id) => source.content(*id).map(Got::Letter),
     }
-}
-
-fn needs_carry(state: &KeyState, cutoff: LogPosition) -> bool {
-    state.base < cutoff
-        || state.open.iter().any(|open| open.at < cutoff)
-        || state.lines.iter().any(|lines| lines.at < cutoff)
 }

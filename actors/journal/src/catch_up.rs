@@ -11,7 +11,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use domain::ids::{SessionId, SessionKey};
-use protocol::journal::{JournalError, Loaded, Moving, ViewMark, ViewWritten};
+use protocol::journal::{JournalError, Loaded, ViewMark, ViewWritten};
 use tokio::sync::oneshot::Sender;
 
 use crate::call::Call;
@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::key::KeyState;
 use crate::pump::Post;
 use crate::read::Source;
+use crate::reply::read_lines;
 use crate::state::State;
 
 /// Keys of one job.
@@ -30,6 +31,8 @@ const BYTES_PER_JOB: u64 = 4 << 20;
 #[derive(Default)]
 pub struct CatchUp {
     left: VecDeque<SessionKey>,
+    /// Keys of files that have to be moved and that no session has asked for since the start.
+    moving: BTreeSet<SessionKey>,
     in_hand: BTreeSet<SessionKey>,
     /// Activations that wait for that.
     loads: Vec<(SessionKey, Sender<Result<Loaded, JournalError>>)>,
@@ -69,14 +72,14 @@ impl CatchUp {
         let behind = state.keys.iter().filter(|(_, key)| is_behind(key));
         let mut left: Vec<_> = behind.map(|(name, key)| (key.lines.first().map(|lines| lines.at), name)).collect();
         left.sort_unstable();
-        // What has to be moved goes first: its key may have lines of a new transcript.
-        let left = state.moving.keys().chain(left.into_iter().map(|(_, name)| name)).cloned().collect();
-        Self { left, ..Self::default() }
+        let left = left.into_iter().map(|(_, name)| name.clone()).collect();
+        let moving = state.moving.iter().map(|ended| ended.moving.key.clone()).collect();
+        Self { left, moving, ..Self::default() }
     }
 
     /// Whether a turn of the engine would bring it forward.
     pub fn has_work(&self) -> bool {
-        !self.left.is_empty() && self.in_hand.is_empty()
+        !(self.left.is_empty() && self.moving.is_empty()) && self.in_hand.is_empty()
     }
 
     /// Whether a job is under way.
@@ -90,6 +93,8 @@ impl CatchUp {
         key: SessionKey,
         reply: Sender<Result<Loaded, JournalError>>,
     ) -> Option<(SessionKey, Sender<Result<Loaded, JournalError>>)> {
+        // Whoever loads it moves it.
+        self.moving.remove(&key);
         if !self.in_hand.contains(&key) {
             return Some((key, reply));
         }
@@ -110,11 +115,17 @@ impl Engine {
             return;
         }
         let (mut some, mut moving, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while some.len() + moving.len() < KEYS_PER_JOB && bytes < BYTES_PER_JOB {
+        // They go first: a key may have lines of its next transcript.
+        while moving.len() < KEYS_PER_JOB && bytes < BYTES_PER_JOB {
+            let Some(key) = self.catch_up.moving.pop_first() else { break };
+            let Some(ended) = self.state.moving.of(&key) else { continue };
+            bytes += ended.lines.iter().map(|lines| u64::from(lines.bytes)).sum::<u64>();
+            moving.push((ended.moving.clone(), self.sources(&ended.lines)));
+        }
+        while moving.is_empty() && some.len() < KEYS_PER_JOB && bytes < BYTES_PER_JOB {
             let Some(key) = self.catch_up.left.pop_front() else { break };
-            if let Some(file) = self.state.moving.of(&key) {
-                let loaded = self.state.keys.get(&key).is_some_and(|key| key.loaded);
-                moving.extend((!loaded).then(|| file.clone()));
+            // It could not be moved.
+            if self.state.moving.of(&key).is_some() {
                 continue;
             }
             let Some(behind) = self.behind(key) else { continue };
@@ -124,14 +135,19 @@ impl Engine {
         if some.is_empty() && moving.is_empty() {
             return;
         }
-        let keys = some.iter().map(|behind| &behind.key).chain(moving.iter().map(|moving| &moving.key));
+        let keys = some.iter().map(|behind| &behind.key).chain(moving.iter().map(|(moving, _)| &moving.key));
         self.catch_up.in_hand = keys.cloned().collect();
         let (recent, post) = (self.around.recent.clone(), self.post.clone());
         self.around.ports.offload.run(Box::new(move || {
             let mut done = Done { post, caught_up: CaughtUp::default() };
-            for Moving { key, session, place } in moving {
-                match recent.move_away(&Moving { key: key.clone(), session, place }) {
-                    Ok(()) => done.caught_up.moved.push((key, session)),
+            for (mut moving, sources) in moving {
+                let lines = read_lines(sources).map_err(|error| error.to_string());
+                let moved = lines.and_then(|lines| {
+                    moving.lines = lines;
+                    recent.move_away(&moving).map_err(|error| error.to_string())
+                });
+                match moved {
+                    Ok(()) => done.caught_up.moved.push((moving.key, moving.session)),
                     Err(error) => tracing::warn!(%error, "the file of an ended session cannot be moved away"),
                 }
             }
@@ -156,8 +172,7 @@ impl Engine {
     fn behind(&self, key: SessionKey) -> Option<Behind> {
         let state = self.state.keys.get(&key).filter(|state| is_behind(state))?;
         let (session, commit, view) = (state.session?, state.lines.last()?.commit, state.view.clone());
-        let lines: Option<_> = state.lines.iter().map(|lines| Some((self.source(lines.at)?, lines.commit))).collect();
-        Some(Behind { session, commit, view, lines: lines?, key })
+        Some(Behind { session, commit, view, lines: self.sources(&state.lines)?, key })
     }
 
     /// A job ended: these files have everything.

@@ -188,6 +188,13 @@ impl Engine {
                     self.note(Record::Forgotten { key });
                 }
             }
+            Call::Ended(key, reply) => match self.state.moving.of(&key) {
+                Some(ended) => {
+                    let ended = Box::new((ended.moving.clone(), ended.lines.clone()));
+                    self.replies.push(Reply::Ended(ended, reply));
+                }
+                None => drop(reply.send(Ok(None))),
+            },
             Call::Moved(key, session) => self.moved(key, session),
             Call::Quarantine(quarantine, reply) => {
                 let size = 128 + quarantine.key.as_str().len() + quarantine.reason.len();
@@ -281,6 +288,7 @@ impl Engine {
             Call::Enqueue(_, told) => told.tell(Enqueued::Draining),
             Call::Commit(_, reply) => drop(reply.send(CommitOutcome::Unknown { why: why.to_owned() })),
             Call::Load(_, reply) => drop(reply.send(Err(JournalError::Closed))),
+            Call::Ended(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             Call::Accepted(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             Call::Backup(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             Call::Close(reply) => reply.send(()).unwrap_or_default(),

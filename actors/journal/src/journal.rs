@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use domain::ids::{DeliveryId, Epoch, LetterId, SessionId, SessionKey, TurnId};
 use protocol::journal::{
     Accepted, AskRows, Commit, CommitOutcome, DeadLetter, Enqueue, Journal, JournalError, JournalStatus, LetterDetail,
-    Loaded, LogPosition, OpenWork, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Told, Unfinished,
+    Loaded, LogPosition, Moving, OpenWork, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Told, Unfinished,
     ViewWritten,
 };
 use protocol::metrics::Metrics;
@@ -137,6 +137,10 @@ impl Journal for LogJournal {
 
     fn view_written(&self, written: ViewWritten) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(written);
+    }
+
+    fn ended(&self, key: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>> {
+        self.ask(|reply| Call::Ended(key, reply))
     }
 
     fn moved(&self, key: SessionKey, session: SessionId) {

@@ -256,6 +256,13 @@ impl KeyState {
             && self.quarantine.is_none()
     }
 
+    /// Whether something of it would go with the log below `cutoff`.
+    pub fn needs_carry(&self, cutoff: LogPosition) -> bool {
+        self.base < cutoff
+            || self.open.iter().any(|open| open.at < cutoff)
+            || self.lines.iter().any(|lines| lines.at < cutoff)
+    }
+
     /// As a snapshot keeps it.
     pub fn record(&self, key: &SessionKey) -> KeyRecord {
         let marks = self.marks.as_deref();

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use domain::ids::{LetterId, TurnId};
 use protocol::journal::{
-    Accepted, AskRows, CommitOutcome, DeadLetter, Enqueued, JournalError, LetterDetail, Loaded, LogPosition, OutRow,
-    Queued, Rows, Told, Unfinished,
+    Accepted, AskRows, CommitOutcome, DeadLetter, Enqueued, JournalError, LetterDetail, Line, Loaded, LogPosition,
+    Moving, OutRow, Queued, Rows, Told, Unfinished,
 };
 use protocol::trace::{Span, Step};
 use tokio::sync::oneshot::Sender;
 
 use crate::backup;
 use crate::engine::Engine;
+use crate::key::LinesAt;
 use crate::read::Source;
 use crate::state::LoadPlan;
 
@@ -26,6 +27,8 @@ pub enum Reply {
     Commit(CommitOutcome, Sender<CommitOutcome>),
     /// An activation; its lines are read from the log.
     Load(Box<LoadPlan>, Sender<Result<Loaded, JournalError>>),
+    /// The file of an ended transcript; its lines are read from the log.
+    Ended(Box<(Moving, Vec<LinesAt>)>, Sender<Result<Option<Moving>, JournalError>>),
     /// A message is read from the log.
     Read(LogPosition, Sender<Result<Arc<Accepted>, JournalError>>),
     /// Done.
@@ -56,6 +59,7 @@ impl Reply {
         match self {
             Self::Commit(_, reply) => drop(reply.send(CommitOutcome::Unknown { why: why.to_owned() })),
             Self::Load(_, reply) => drop(reply.send(Err(JournalError::Closed))),
+            Self::Ended(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             Self::Read(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             Self::Backup(_, reply) => drop(reply.send(Err(JournalError::Closed))),
             // No verdict can be given: the closed channel says so.
@@ -111,6 +115,16 @@ impl Engine {
             Reply::Accepted(answer, _, told) | Reply::Enqueue(answer, told) => told.tell(answer),
             Reply::Commit(outcome, reply) => drop(reply.send(outcome)),
             Reply::Load(plan, reply) => self.answer_load(*plan, reply),
+            Reply::Ended(ended, reply) => {
+                let (mut moving, lines) = *ended;
+                let sources = self.sources(&lines);
+                self.around.ports.offload.run(Box::new(move || {
+                    drop(reply.send(read_lines(sources).map(|lines| {
+                        moving.lines = lines;
+                        Some(moving)
+                    })));
+                }));
+            }
             Reply::Read(at, reply) => match self.source(self.state.resolve(at)) {
                 Some(source) => self.around.ports.offload.run(Box::new(move || drop(reply.send(source.accepted())))),
                 None => drop(reply.send(Err(JournalError::Unreadable("its segment is gone".to_owned())))),
@@ -136,23 +150,26 @@ impl Engine {
     }
 
     fn answer_load(&mut self, plan: LoadPlan, reply: Sender<Result<Loaded, JournalError>>) {
-        let LoadPlan { mut loaded, lines } = plan;
-        if lines.is_empty() {
+        let LoadPlan { mut loaded, lines, ended } = plan;
+        if lines.is_empty() && ended.is_empty() {
             return drop(reply.send(Ok(loaded)));
         }
-        let sources: Option<Vec<_>> =
-            lines.iter().map(|lines| self.source(lines.at).map(|source| (source, lines.commit))).collect();
-        let Some(sources) = sources else {
-            return drop(reply.send(Err(JournalError::Unreadable("a segment is gone".to_owned()))));
-        };
+        let (lines, ended) = (self.sources(&lines), self.sources(&ended));
         self.around.ports.offload.run(Box::new(move || {
-            let read: Result<Vec<_>, _> = sources.iter().map(|(source, commit)| source.lines(*commit)).collect();
-            let answer = read.map(|lines| {
-                loaded.lines = lines.into_iter().flatten().collect();
-                loaded
+            let answer = read_lines(lines).and_then(|lines| {
+                loaded.lines = lines;
+                if let Some(moving) = &mut loaded.moving {
+                    moving.lines = read_lines(ended)?;
+                }
+                Ok(loaded)
             });
             drop(reply.send(answer));
         }));
+    }
+
+    /// Where the lines of commits are read from; `None` when a segment is gone.
+    pub(crate) fn sources(&self, lines: &[LinesAt]) -> Option<Vec<(Source, u64)>> {
+        lines.iter().map(|lines| Some((self.source(lines.at)?, lines.commit))).collect()
     }
 
     /// Where a record is read from.
@@ -177,4 +194,11 @@ impl Engine {
             }
         }));
     }
+}
+
+/// Reads the lines of commits, in order.
+pub(crate) fn read_lines(sources: Option<Vec<(Source, u64)>>) -> Result<Vec<Line>, JournalError> {
+    let sources = sources.ok_or_else(|| JournalError::Unreadable("a segment is gone".to_owned()))?;
+    let read: Result<Vec<_>, _> = sources.iter().map(|(source, commit)| source.lines(*commit)).collect();
+    Ok(read?.concat())
 }

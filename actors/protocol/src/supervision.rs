@@ -201,7 +201,8 @@ pub enum EventName {
     /// An attempt to deliver a message failed; `attempt` says which one. The first one of a message is told, and after it
     /// each one whose number is twice that of the last one told.
     DeliveryFailed,
-    /// A message was refused for good, or could not be delivered for too long; kept as a dead letter.
+    /// A message was refused for good, or could not be delivered for too long; kept as a dead letter. Without `delivery`:
+    /// a result came for a transcript that has ended, and stands nowhere.
     Undeliverable,
     /// Somebody let a dead letter be worked on again.
     LetterRetried,

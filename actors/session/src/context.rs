@@ -112,7 +112,10 @@ impl Context {
         let transcript = &self.window.transcript;
         let from_its_begin =
             transcript.entries().iter().any(|entry| entry.user().is_some() && entry.turn() == Some(turn));
-        if from_its_begin || self.window.is_all { Told::Known(record(transcript, turn)) } else { Told::Unknown }
+        let record = record(transcript, turn);
+        let whole = (from_its_begin || self.window.is_all) && matches!(record, Some(TurnRecord::Ended { .. }));
+        // A branch that was left may have it, or its end, or a session of before.
+        if whole { Told::Known(record) } else { Told::Unknown }
     }
 }
 

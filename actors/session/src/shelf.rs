@@ -16,16 +16,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use domain::ids::{SessionKey, TurnId};
+use domain::ids::{EntryId, SessionKey, TurnId};
 use domain::retention::PutAway;
 use domain::stem::stem;
 use domain::time::{iso_ms, parse_iso_ms};
 use protocol::journal::{Move, Moving, Shelf};
 use protocol::session::{NotRestored, Restored, TurnRecord};
 use protocol::transcripts::{Archived, ArchivedPage};
-use supervision::ports::Disk;
+use supervision::ports::{Disk, Open};
 
 use crate::context::record;
+use crate::file::Spare;
 use crate::transcripts::Transcripts;
 use crate::{file, reading};
 
@@ -135,8 +136,8 @@ impl Transcripts {
         last.ok().and_then(next).unwrap_or(now_ms)
     }
 
-    /// Puts the file of an ended transcript where it belongs, unless that was done before; the answer is its name below
-    /// the directory of the sessions, `None` when there was no file.
+    /// Completes the file of an ended transcript and puts it where it belongs, unless that was done before; the answer is
+    /// its name below the directory of the sessions, `None` when there was no file.
     pub(crate) fn shelve(&self, moving: &Moving) -> io::Result<Option<String>> {
         self.put_in_place(moving).map_err(|error| {
             let to = match moving.place.to {
@@ -151,23 +152,26 @@ impl Transcripts {
         let (from, stem) = (self.file_of(&moving.key), stem(&moving.key));
         let file = below(moving.place.to, &name(&stem, moving.place));
         let to = self.dir.join(&file);
-        // What lies at its old place then is the next transcript of its key.
         if is_there(&*self.disk, &to)? {
+            // What lies at its old place then is the next transcript of its key. Whether the move reached the device
+            // nobody knows.
+            self.sync_move(&to)?;
             return Ok(Some(file));
         }
-        if !is_there(&*self.disk, &from)? {
+        if moving.lines.is_empty() && !is_there(&*self.disk, &from)? {
             return Ok(None);
         }
+        // Afterwards nobody has its lines but the file.
+        let spare = Spare { id: EntryId(moving.session.0.as_u64_pair().1), now_ms: moving.place.at_ms };
+        file::open(&*self.disk, &from, moving.view.length, &moving.lines, &spare)?;
+        self.disk.open(&from, Open::Write)?.sync_data()?;
         let into = to.parent().unwrap_or(&self.dir);
         self.disk.create_dir_all(into)?;
         // Whoever finds no file any more finds it among the closed ones.
         self.with_closed(|closed| {
             self.disk.rename_new(&from, &to)?;
             closed.add(&stem, moving.place.at_ms, file.clone());
-            if into != self.dir {
-                self.disk.sync_dir(into)?;
-            }
-            self.disk.sync_dir(&self.dir)
+            self.sync_move(&to)
         })??;
         self.index().ended(&moving.key);
         Ok(Some(file))
@@ -191,6 +195,14 @@ impl Transcripts {
         let (_, source) = file::peek(&*self.disk, &path, 0, &[])?;
         let record = record(&reading::read_turn(&source, turn)?, turn);
         Ok(record.filter(|record| matches!(record, TurnRecord::Ended { .. })))
+    }
+
+    /// Makes durable that a file was moved to or from its place on a shelf.
+    fn sync_move(&self, shelved: &Path) -> io::Result<()> {
+        if let Some(into) = shelved.parent().filter(|into| *into != self.dir) {
+            self.disk.sync_dir(into)?;
+        }
+        self.disk.sync_dir(&self.dir)
     }
 
     /// Takes the newest archived transcript of `key` back, whose place must be free.

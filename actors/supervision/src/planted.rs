@@ -36,11 +36,15 @@ pub enum Bug {
     DoubleReply,
     /// What a turn has crashed is forgotten with the process.
     ForgottenCrashes,
+    /// A session is said to have ended before that is durable.
+    EarlyDelete,
+    /// That the file of an ended transcript was moved is not written down.
+    ForgottenMove,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::AckBeforeSync,
         Self::NoFsync,
         Self::NoDirSync,
@@ -54,6 +58,8 @@ impl Bug {
         Self::ToolRerun,
         Self::DoubleReply,
         Self::ForgottenCrashes,
+        Self::EarlyDelete,
+        Self::ForgottenMove,
     ];
 }
 

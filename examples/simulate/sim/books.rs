@@ -15,16 +15,17 @@
 //!
 //! Beyond these: a message is accepted once, a repeat is told from a misuse ([`Books::answered`]), a tool has its effect
 //! once ([`Books::effect`]) and for the present incarnation only, every call in a request has one result (`doubles`),
-//! and nothing is reported as lost.
+//! and nothing is reported as lost. What edits and ends of sessions do to their files: `files`. A session that ended
+//! counts from one: its turns may go back as often as it may have ended, its epochs whenever a process has forgotten it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use super::counts::Counts;
+use super::files::{Files, Place};
 use super::plan::Plan;
 use super::receipts::Receipts;
 use domain::ids::{Attempt, SessionKey, TurnId};
-use protocol::journal::{DuplicateState, Enqueued, JournalStatus};
+use protocol::journal::{DuplicateState, Enqueued, JournalStatus, Shelf};
 use protocol::supervision::{Event, EventName, Kind};
 use protocol::turn::{TurnEvent, TurnProgress, TurnResult};
 
@@ -61,6 +62,10 @@ pub struct Turn {
     pub end: Option<TurnResult>,
     /// Whether its answer is pushed to a chat.
     pub pushed: bool,
+    /// Its session.
+    pub key: SessionKey,
+    /// Whether a client knows of it.
+    pub acknowledged: bool,
     /// What its user was told in the end, as the session says.
     pub text: Option<String>,
     /// Somebody asked for its end.
@@ -105,8 +110,12 @@ pub struct Books {
     pub aged: bool,
     /// How often the disk was told to fail at a read.
     pub read_faults: u32,
+    /// Copies of sessions, as they were answered.
+    pub forks: BTreeMap<SessionKey, Vec<u8>>,
+    files: BTreeMap<SessionKey, Files>,
+    keys: Vec<SessionKey>,
     beings: BTreeMap<SessionKey, Being>,
-    effects: BTreeMap<String, u32>,
+    effects: BTreeMap<(TurnId, String), u32>,
 }
 
 impl Books {
@@ -124,6 +133,9 @@ impl Books {
             stopped_late: false,
             aged: false,
             read_faults: 0,
+            forks: BTreeMap::new(),
+            files: BTreeMap::new(),
+            keys: plan.messages.iter().map(|message| plan.keys[message.key].clone()).collect(),
             beings: BTreeMap::new(),
             effects: BTreeMap::new(),
         }
@@ -164,20 +176,24 @@ impl Books {
 
     // --- messages ---
 
-    /// A message is sent under a turn id of the door's. The answer is whether its end was shown before.
-    pub fn sent(&mut self, message: usize, other: bool, turn: TurnId, pushed: bool) -> bool {
-        let ended =
-            self.said[message].turn.and_then(|turn| self.turns.get(&turn)).is_some_and(|turn| turn.end.is_some());
+    /// A message is sent under a turn id of the door's. The answer is the turn of it whose end was shown before.
+    pub fn sent(&mut self, message: usize, other: bool, turn: TurnId, pushed: bool) -> Option<TurnId> {
+        let has_ended = |turn: &TurnId| self.turns.get(turn).is_some_and(|turn| turn.end.is_some());
+        let ended = self.said[message].turn.filter(has_ended);
+        let key = self.keys[message].clone();
         self.counts.sends += 1;
         self.said[message].sent = true;
+        let unwanted = self.files(&key).is_closing();
         let turn_of = Turn {
             message,
             other,
             seq: None,
             end: None,
             pushed,
+            acknowledged: false,
             text: None,
-            unwanted: false,
+            unwanted,
+            key,
             unreadable: false,
             crashes: 0,
             recorded: 0,
@@ -189,15 +205,18 @@ impl Books {
     }
 
     /// A door was answered; `ended` is what [`sent`](Self::sent) said.
-    pub fn answered(&mut self, message: usize, other: bool, ended: bool, answer: &Enqueued) {
+    pub fn answered(&mut self, message: usize, other: bool, ended: Option<TurnId>, answer: &Enqueued) {
         let known = self.said[message].turn;
+        let key = self.keys[message].clone();
+        // With a transcript the ids of its messages go, and they come back with it.
+        let closed = self.files(&key).closes() > 0;
         match answer {
             Enqueued::Accepted { turn, seq, .. } => {
                 // A repeat may have been answered before: answers travel apart from each other.
-                self.counts.accepted += u64::from(known.is_none());
+                self.counts.accepted += u64::from(known != Some(*turn));
                 let before = self.turns.get_mut(turn).and_then(|turn| turn.seq.replace(seq.0));
                 let gone = |known| self.turns.get(&known).is_some_and(|turn| turn.unreadable);
-                let first = known.is_none_or(|known| known == *turn || gone(known)) && before.is_none();
+                let first = known.is_none_or(|known| known == *turn || gone(known) || closed) && before.is_none();
                 self.check(first, || format!("message m{message} was accepted twice"));
                 self.said[message].turn = Some(*turn);
             }
@@ -206,10 +225,10 @@ impl Books {
                 let first = self.turns.get(turn).cloned();
                 let same = first.as_ref().is_some_and(|first| (first.message, first.other) == (message, other));
                 self.check(same, || format!("m{message} is said to be a repeat of another message"));
-                self.check(known.is_none_or(|known| known == *turn), || {
+                self.check(known.is_none_or(|known| known == *turn || closed), || {
                     format!("m{message} is said to be a repeat of a turn that it does not have")
                 });
-                let open_again = *state == DuplicateState::Open && ended;
+                let open_again = *state == DuplicateState::Open && ended == Some(*turn);
                 self.check(!open_again, || format!("m{message} was shown as finished and is open again"));
                 if known.is_none() {
                     self.counts.accepted += 1;
@@ -227,8 +246,37 @@ impl Books {
                     self.said[message].turn = Some(*turn);
                 }
             }
-            Enqueued::Busy { .. } | Enqueued::Quarantined { .. } | Enqueued::Draining => self.counts.refusals += 1,
+            Enqueued::Busy { .. } | Enqueued::Quarantined { .. } | Enqueued::Draining => {
+                self.counts.refusals += 1;
+                return;
+            }
         }
+        if let Some(turn) = self.said[message].turn.and_then(|turn| self.turns.get_mut(&turn)) {
+            turn.acknowledged = true;
+        }
+    }
+
+    // --- files ---
+
+    /// What is known of the files of a session.
+    pub fn files(&mut self, key: &SessionKey) -> &mut Files {
+        self.files.entry(key.clone()).or_default()
+    }
+
+    /// Somebody wants a session to end. The answer is the wish's number.
+    pub fn closing(&mut self, key: &SessionKey, to: Shelf) -> usize {
+        self.ended_by_others(key);
+        self.files(key).wish(Place::Shelf(to))
+    }
+
+    /// Whatever a session has at this moment may end with it.
+    pub fn ended_by_others(&mut self, key: &SessionKey) {
+        self.unwanted(|turn| turn.key == *key);
+    }
+
+    /// How often the numbers of a session may have begun again.
+    pub fn renewals(&self, key: &SessionKey) -> usize {
+        self.files.get(key).map_or(0, Files::closes)
     }
 
     /// Somebody asked for the end of a turn, or of whatever a session has.
@@ -302,8 +350,11 @@ impl Books {
     pub fn check_order(&mut self, key: &SessionKey) {
         let Some(being) = self.beings.get(key) else { return };
         let known = being.began.iter().filter_map(|turn| self.turns.get(turn).and_then(|turn| turn.seq));
-        let ascending = known.is_sorted_by(|before, after| before < after);
-        self.check(ascending, || format!("turns of {key} began in another order than they were accepted in"));
+        let known: Vec<u64> = known.collect();
+        let back = known.windows(2).filter(|pair| pair.first() >= pair.last()).count();
+        self.check(back <= self.renewals(key), || {
+            format!("turns of {key} began in another order than they were accepted in")
+        });
     }
 
     /// A tool was called by `turn` of an incarnation.
@@ -315,9 +366,9 @@ impl Books {
     }
 
     /// A tool that must not run twice had its effect.
-    pub fn effect(&mut self, of: &str) {
+    pub fn effect(&mut self, turn: TurnId, of: &str) {
         self.counts.effects += 1;
-        let times = self.effects.entry(of.to_owned()).or_default();
+        let times = self.effects.entry((turn, of.to_owned())).or_default();
         *times += 1;
         let times = *times;
         self.check(times == 1, || format!("tool call {of} had its effect {times} times"));
@@ -350,6 +401,7 @@ impl Books {
     }
 
     fn of_session(&mut self, key: &SessionKey, event: &Event) {
+        let renewals = self.renewals(key);
         let being = self.beings.entry(key.clone()).or_default();
         let (live, before) = (being.live, being.epoch);
         match event.event {
@@ -361,7 +413,7 @@ impl Books {
                 let epoch = event.epoch.map(|epoch| epoch.0);
                 being.epoch = epoch;
                 self.check(live == 1, || format!("{key} was loaded and does not live"));
-                self.check(before < epoch, || format!("{key} has epoch {epoch:?} after {before:?}"));
+                self.check(before < epoch || renewals > 0, || format!("{key} has epoch {epoch:?} after {before:?}"));
             }
             EventName::Restarted | EventName::GaveUp => {
                 self.check(live == 1, || format!("{key} crashed and did not live"));
@@ -406,6 +458,7 @@ impl Books {
     /// The process ended; `died` if it was not stopped in order.
     pub fn process_ended(&mut self, died: bool) {
         self.receipts.next_life();
+        self.files.values_mut().for_each(Files::process_ended);
         for being in self.beings.values_mut() {
             being.live = 0;
             being.epoch = None;
@@ -440,43 +493,4 @@ impl Books {
             self.beings.iter().filter(|(_, being)| being.live > 0).map(|(key, _)| key.clone()).collect();
         self.check(living.is_empty(), || format!("{living:?} live after the process was stopped in order"));
     }
-}
-
-/// What a supervision event says, as far as it is the same in each run of a seed.
-pub fn tell(event: &Event, books: &Books) -> String {
-    let mut line = format!("{} {:?}", event.path, event.event);
-    // Writing to a string cannot fail.
-    if let Some(epoch) = event.epoch {
-        let _ = write!(line, " epoch={}", epoch.0);
-    }
-    if let Some(turn) = event.turn {
-        let _ = write!(line, " turn={}", books.name(turn));
-    }
-    if let Some(attempt) = event.attempt {
-        let _ = write!(line, " attempt={attempt}");
-    }
-    if let Some(reason) = &event.reason {
-        let _ = write!(line, " ({reason})");
-    }
-    if let Some(panic) = &event.panic {
-        let _ = write!(line, " panic={:?}", panic.text);
-    }
-    if event.lost != "nothing" {
-        let _ = write!(line, " LOST {}", event.lost);
-    }
-    line
-}
-
-/// What a turn shows, in a few words.
-pub fn tell_turn(event: &TurnEvent, books: &Books) -> String {
-    let what = match &event.what {
-        TurnProgress::Started => "started".to_owned(),
-        TurnProgress::Delta(_) => "delta".to_owned(),
-        TurnProgress::Reasoning(_) => "reasoning".to_owned(),
-        TurnProgress::StreamEnd { more, .. } => format!("stream end more={more}"),
-        TurnProgress::ToolStarted { name, .. } => format!("tool {name} started"),
-        TurnProgress::ToolEnded { name, is_error, .. } => format!("tool {name} ended error={is_error}"),
-        TurnProgress::Finished(finished) => format!("finished {:?}", finished.result),
-    };
-    format!("{} {} attempt={} seq={} {what}", event.key, books.name(event.turn), event.attempt, event.seq)
 }

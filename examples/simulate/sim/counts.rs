@@ -55,6 +55,14 @@ counts! {
     repeats,
     /// Messages that it will never have.
     undeliverable,
+    /// Edits that were answered.
+    edits,
+    /// Copies of sessions that were answered.
+    forks,
+    /// Sessions that were deleted or archived.
+    closes,
+    /// Sessions that were taken back.
+    restores,
     /// Sessions that were held back.
     quarantines,
     /// Sessions that left memory for being idle.

@@ -24,6 +24,8 @@ pub enum Stream {
     Pushed,
     /// What the push channel does.
     Pushes(u32),
+    /// Which sessions are edited and ended.
+    Changes,
 }
 
 impl Stream {
@@ -38,6 +40,7 @@ impl Stream {
             Self::Death(process) => (7, process),
             Self::Pushed => (8, 0),
             Self::Pushes(process) => (9, process),
+            Self::Changes => (10, 0),
         };
         (u64::from(process) << 8) | kind
     }

@@ -201,7 +201,7 @@ impl Tool for SimTool {
             }
             if !idempotent && process.is_alive() {
                 process.note(|books| {
-                    books.effect(&of);
+                    books.effect(call.stamp.turn, &of);
                     format!("effect of {of}")
                 });
             }

@@ -253,12 +253,16 @@ impl Running {
                     self.process.disk.fail_next(fault);
                 }
                 Act::Full(full) => self.process.disk.set_full(full),
+                Act::Edit { key, change, pick } => self.edit(key, change, pick, at),
+                Act::Close { key, to, if_quiet } => self.close(key, to, if_quiet),
+                Act::Restore(key) => self.restore(key),
                 Act::Wait => {}
             }
         }
     }
 
-    fn key(&self, index: usize) -> &SessionKey {
+    /// A session by its number.
+    pub fn key(&self, index: usize) -> &SessionKey {
         &self.process.world.plan.keys[index]
     }
 
@@ -266,7 +270,7 @@ impl Running {
 
     /// A client sends a message, and tries again when it is refused.
     pub fn send(&self, message: usize, other: bool) {
-        let mut client = Client { process: self.process.clone(), message, other, ended: false };
+        let mut client = Client { process: self.process.clone(), message, other, ended: None };
         let (app, watches) = (Arc::downgrade(&self.app), Arc::downgrade(&self.watches));
         let first = client.submit(&self.app, &self.watches);
         tokio::task::spawn_local(client.follow(first, app, watches));
@@ -296,7 +300,8 @@ impl Running {
         let _ = self.app.sessions().tell_live(key, Mail::CancelTurn { turn });
     }
 
-    fn status(&self, index: usize) {
+    /// Asks a session what it does, which wakes it.
+    pub fn status(&self, index: usize) {
         let (reply, status) = oneshot::channel();
         // One in quarantine says so by itself.
         let _ = self.app.sessions().tell(self.key(index), Mail::Status { reply });
@@ -314,8 +319,8 @@ struct Client {
     process: Arc<Process>,
     message: usize,
     other: bool,
-    /// Whether the message's end was shown before it was sent this time.
-    ended: bool,
+    /// The message's turn whose end was shown before it was sent this time.
+    ended: Option<TurnId>,
 }
 
 type Watches = Mutex<Vec<Watch>>;

@@ -3,19 +3,22 @@
 //! | file | what |
 //! |---|---|
 //! | `dice.rs`, `plan.rs` | pure: what a seed makes happen |
-//! | `books.rs` | what was seen, and what must be true after every event |
+//! | `books.rs`, `receipts.rs`, `files.rs` | what was seen, and what must be true of it |
 //! | `process.rs`, `outside.rs`, `doubles.rs` | the world of one process: clock, disk, pool, log, model, tools |
-//! | `drive.rs` | the life of one process |
+//! | `drive.rs`, `changes.rs` | the life of one process, and those who change its sessions |
+//! | `telling.rs` | what is traced |
 //! | `replay.rs`, `settle.rs` | what must be true of a log that was left, and at the end |
 //!
 //! **Invariant:** the same seed gives the same events, whatever else the machine does.
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "of many events, the invariants speak of a few")]
 pub mod books;
+mod changes;
 mod counts;
 mod dice;
 mod doubles;
 mod drive;
+mod files;
 mod outside;
 mod plan;
 mod process;
@@ -24,6 +27,7 @@ mod pusher;
 mod receipts;
 mod replay;
 mod settle;
+mod telling;
 
 use std::sync::Arc;
 
@@ -32,6 +36,7 @@ use supervision::planted::{Bug, plant};
 
 pub use counts::Counts;
 use drive::End;
+pub use plan::CHANGES_FROM;
 use process::World;
 
 /// More processes than any plan can use up.

@@ -14,10 +14,10 @@ use supervision::planted::acting;
 use supervision::ports::{Clock, Disk, DiskFile, Ids, Offload, Open, Ports, Stat};
 use uuid::Uuid;
 
-use super::books::{tell, tell_turn};
 use super::dice::Stream;
 use super::plan::{How, Manner};
 use super::process::Process;
+use super::telling::{tell, tell_turn};
 
 /// How long the pool takes for what takes long, in milliseconds.
 const SLOW_MS: u64 = 8_000;

@@ -1,10 +1,14 @@
 //! What a seed makes happen: who says what when, and what goes wrong. Pure.
 
 use domain::ids::{MessageId, SessionKey};
+use protocol::journal::Shelf;
 use protocol::supervision::Kind;
 use supervision::memory::Fault;
 
 use super::dice::{Dice, Stream};
+
+/// Seeds below this one neither edit nor end sessions: those that once found something go on finding it.
+pub const CHANGES_FROM: u64 = 100_000;
 
 /// One simulated run.
 #[derive(Debug)]
@@ -107,8 +111,53 @@ pub enum Act {
     Fault(Fault),
     /// The disk is full, or no longer.
     Full(bool),
+    /// A session is edited.
+    Edit {
+        /// Index of the session.
+        key: usize,
+        /// How.
+        change: Change,
+        /// Which of its entries is meant, modulo their number.
+        pick: usize,
+    },
+    /// A session is deleted or archived.
+    Close {
+        /// Index of the session.
+        key: usize,
+        /// Where its file goes.
+        to: Shelf,
+        /// Whether it is left alone when it has turns that wait or run.
+        if_quiet: bool,
+    },
+    /// A session is taken back from the archive.
+    Restore(usize),
     /// Nothing.
     Wait,
+}
+
+/// How a session is edited.
+#[derive(Debug, Clone, Copy)]
+pub enum Change {
+    /// An entry gets a label.
+    Label,
+    /// The session gets a name.
+    Rename,
+    /// It goes on from an entry, with a summary of the branch that is left or without.
+    Branch {
+        /// Whether there is a summary.
+        summary: bool,
+    },
+    /// It begins anew.
+    Reset,
+    /// The last so many messages are kept.
+    Compact(u32),
+    /// It is repaired.
+    Repair,
+    /// A new session gets a copy of all, or of the branch that ends with the entry.
+    Fork {
+        /// Whether it is all.
+        whole: bool,
+    },
 }
 
 /// How a process dies.
@@ -169,6 +218,9 @@ impl Plan {
             {
                 *kind = Kind::Outbox;
             }
+        }
+        if seed >= CHANGES_FROM {
+            steps = with_changes(&Dice::new(seed, Stream::Changes), steps, keys.len());
         }
         Self {
             keys,
@@ -285,6 +337,45 @@ fn steps(dice: &Dice, messages: &[Message], keys: usize) -> Vec<Step> {
         steps.push(Step { pause_ms: dice.one_of(&[0, 100, 10_000, 60_000]), act });
     }
     steps
+}
+
+/// Puts edits and ends of sessions between the steps. What was archived is often wanted back.
+fn with_changes(dice: &Dice, steps: Vec<Step>, keys: usize) -> Vec<Step> {
+    let edits = dice.one_of(&[0, 50, 200, 400]);
+    let closes = dice.one_of(&[0, 50, 150, 300]);
+    let (mut all, mut archived) = (Vec::with_capacity(steps.len()), None);
+    for step in steps {
+        while dice.often(edits + closes) {
+            let key = dice.index(keys);
+            let act = if dice.below(edits + closes) < edits {
+                Act::Edit { key, change: change(dice), pick: dice.index(1000) }
+            } else if let Some(key) = archived.take_if(|_| dice.often(600)) {
+                Act::Restore(key)
+            } else {
+                let to = dice.one_of(&[Shelf::Archive, Shelf::Deleted]);
+                if to == Shelf::Archive {
+                    archived = Some(key);
+                }
+                Act::Close { key, to, if_quiet: dice.often(200) }
+            };
+            all.push(Step { pause_ms: dice.one_of(&[0, 0, 10, 1_000, 30_000]), act });
+        }
+        all.push(step);
+    }
+    all
+}
+
+fn change(dice: &Dice) -> Change {
+    match dice.below(8) {
+        0 => Change::Label,
+        1 => Change::Rename,
+        2 => Change::Branch { summary: false },
+        3 => Change::Branch { summary: true },
+        4 => Change::Reset,
+        5 => Change::Compact(u32::try_from(dice.below(4)).unwrap_or(0)),
+        6 => Change::Repair,
+        _ => Change::Fork { whole: dice.often(500) },
+    }
 }
 
 fn how(dice: &Dice) -> How {

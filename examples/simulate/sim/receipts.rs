@@ -36,8 +36,8 @@ pub struct Receipts {
     under_way: BTreeMap<Arc<str>, DeliveryId>,
     /// What each chat received last.
     last: BTreeMap<Arc<str>, DeliveryId>,
-    /// The highest place that a session's chat received something of: of its turn and its part.
-    highest: BTreeMap<SessionKey, (u64, u32)>,
+    /// What a session's chat received last: the place of its turn and its part; and how often that went back.
+    places: BTreeMap<SessionKey, ((u64, u32), usize)>,
     /// Lives of the deliverer so far.
     life: u32,
 }
@@ -51,6 +51,8 @@ pub struct Account<'a> {
     pub received: bool,
     /// Whether the channel refused it for ever.
     pub refused: bool,
+    /// How many messages its turn has.
+    pub parts: u32,
 }
 
 impl Receipts {
@@ -62,9 +64,10 @@ impl Receipts {
     /// The messages of a turn, by part.
     pub fn of(&self, turn: TurnId) -> impl Iterator<Item = (u32, Account<'_>)> {
         let range = DeliveryId { turn, n: 0 }..=DeliveryId { turn, n: u32::MAX };
-        self.rows
-            .range(range)
-            .map(|(id, row)| (id.n, Account { text: &row.text, received: row.received > 0, refused: row.refused }))
+        self.rows.range(range).map(|(id, row)| {
+            let received = row.received > 0;
+            (id.n, Account { text: &row.text, received, refused: row.refused, parts: row.parts })
+        })
     }
 }
 
@@ -132,11 +135,13 @@ impl Books {
             return Ok(());
         }
         let Some(seq) = seq else { return Ok(()) };
-        let highest = receipts.highest.entry(key.clone()).or_default();
-        if (seq, id.n) <= *highest {
+        let (last, back) = receipts.places.entry(key.clone()).or_default();
+        *back += usize::from((seq, id.n) <= *last);
+        *last = (seq, id.n);
+        let back = *back;
+        if back > self.renewals(key) {
             return Err(format!("{name} was received after a later message of its session"));
         }
-        *highest = (seq, id.n);
         Ok(())
     }
 

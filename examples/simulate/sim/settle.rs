@@ -15,6 +15,7 @@ use supervision::ports::Disk;
 
 use super::books::Books;
 use super::drive::{Running, transcript};
+use super::files::{File, Place, files_of};
 use super::process::locked;
 use super::pusher::SimChannel;
 use super::receipts::Account;
@@ -36,6 +37,9 @@ pub async fn settle(running: &Running) {
     repeat(running).await;
     drain(running, "after everything was repeated").await;
     ask_for_turns(running).await;
+    // What could not be moved when its session ended is moved when that wakes.
+    (0..running.process.world.plan.keys.len()).for_each(|key| running.status(key));
+    second().await;
     leave(running).await;
     if running.process.is_alive() {
         close(running).await;
@@ -156,15 +160,26 @@ async fn leave(running: &Running) {
 async fn close(running: &Running) {
     let limit = SimChannel(running.process.clone()).limit();
     let letters = running.app.dead_letters().await.unwrap_or_default();
-    let files: Vec<(SessionKey, Option<Vec<u8>>)> = {
-        let keys = &running.process.world.plan.keys;
-        keys.iter().map(|key| (key.clone(), running.process.disk.read(&transcript(key)).ok())).collect()
-    };
+    let disk = &running.process.disk;
+    let keys = &running.process.world.plan.keys;
+    let files: Vec<(SessionKey, Vec<File>)> = keys.iter().map(|key| (key.clone(), files_of(disk, key))).collect();
     running.process.note(|books| {
         let mut written = Written::default();
-        for (key, bytes) in &files {
-            if let Err(wrong) = written.read(key, bytes.as_deref().unwrap_or_default()) {
-                books.wrong(wrong);
+        for (key, files) in &files {
+            let ids: Result<Vec<_>, _> = files.iter().map(|file| written.read(key, file)).collect();
+            let checked = ids.and_then(|ids| books.files(key).check(files, &ids));
+            if let Err(wrong) = checked {
+                books.wrong(format!("{key}: {wrong}"));
+            }
+        }
+        for (key, bytes) in &books.forks.clone() {
+            let now = disk.read(&transcript(key)).unwrap_or_default();
+            let file = File { place: Place::Live, bytes: now };
+            if file.bytes != *bytes {
+                books.wrong(format!("the copy {key} has changed"));
+            }
+            if let Err(wrong) = Written::default().read(key, &file) {
+                books.wrong(format!("the copy {key}: {wrong}"));
             }
         }
         let mut dead: BTreeMap<TurnId, u32> = BTreeMap::new();
@@ -177,7 +192,14 @@ async fn close(running: &Running) {
         });
         let undelivered: BTreeSet<DeliveryId> = undelivered.collect();
         for message in 0..books.said.len() {
-            let accounts = [account(books, message, &written, &dead), delivered(books, message, &undelivered, limit)];
+            if books.said[message].sent && books.said[message].turn.is_none() {
+                books.wrong(format!("m{message} was never acknowledged"));
+            }
+        }
+        let turns: Vec<TurnId> = books.turns.keys().copied().collect();
+        for turn in turns {
+            let accounts =
+                [account(books, turn, &written, &dead), delivered(books, turn, &written, &undelivered, limit)];
             for wrong in accounts.into_iter().filter_map(Result::err) {
                 books.wrong(wrong);
             }
@@ -191,11 +213,14 @@ async fn close(running: &Running) {
 struct Written {
     users: BTreeMap<TurnId, u32>,
     ends: BTreeMap<TurnId, Vec<TurnClose>>,
+    /// Turns of transcripts that have ended.
+    past: BTreeSet<TurnId>,
 }
 
 impl Written {
-    fn read(&mut self, key: &SessionKey, bytes: &[u8]) -> Result<(), String> {
-        let transcript = read_lines(bytes);
+    /// Reads a transcript. The answer are the ids of its entries.
+    fn read(&mut self, key: &SessionKey, file: &File) -> Result<Vec<String>, String> {
+        let transcript = read_lines(&file.bytes);
         if transcript.problems_total > 0 {
             return Err(format!("the transcript of {key} is damaged"));
         }
@@ -212,12 +237,20 @@ impl Written {
                     calls.extend(assistant.message.calls.iter().map(|call| call.id.clone()));
                     if let (Some(turn), Some(end)) = (assistant.turn, assistant.end) {
                         self.ends.entry(turn).or_default().push(end);
+                        if file.place != Place::Live {
+                            self.past.insert(turn);
+                        }
                     } else if let (Some(turn), true) = (assistant.turn, assistant.message.calls.is_empty()) {
                         return Err(format!("the transcript of {key} has an answer that ends nothing, of {turn}"));
                     }
                 }
                 EntryKind::ToolResult(result) => results.push(result.result.call.clone()),
-                EntryKind::Opaque => return Err(format!("the transcript of {key} has a line of nobody's")),
+                EntryKind::Opaque => {
+                    return Err(format!(
+                        "the transcript of {key} has a line of nobody's: {}",
+                        String::from_utf8_lossy(&file.bytes)
+                    ));
+                }
                 EntryKind::Shown(_)
                 | EntryKind::Compaction { .. }
                 | EntryKind::BranchSummary(_)
@@ -237,23 +270,25 @@ impl Written {
         if texts.len() != all {
             return Err(format!("the transcript of {key} has a message twice"));
         }
-        Ok(())
+        Ok(transcript.entries().iter().map(|entry| entry.id.to_string()).collect())
     }
 }
 
 /// An acknowledged message stands answered exactly once, or as a dead letter, or was cancelled.
-fn account(books: &Books, message: usize, written: &Written, dead: &BTreeMap<TurnId, u32>) -> Result<(), String> {
-    let said = &books.said[message];
-    let Some(turn) = said.turn else {
-        return if said.sent { Err(format!("m{message} was never acknowledged")) } else { Ok(()) };
-    };
-    let Some(known) = books.turns.get(&turn) else { return Err(format!("m{message} has nobody's turn")) };
+fn account(books: &Books, turn: TurnId, written: &Written, dead: &BTreeMap<TurnId, u32>) -> Result<(), String> {
+    let Some(known) = books.turns.get(&turn) else { return Ok(()) };
+    let message = known.message;
     let ends = written.ends.get(&turn).map(Vec::as_slice).unwrap_or_default();
     let users = written.users.get(&turn).copied().unwrap_or(0);
     let letters = dead.get(&turn).copied().unwrap_or(0);
     let silent = known.unwanted && users == 0 && ends.is_empty() && known.end.is_none_or(is_cancelled);
     if silent {
         return Ok(());
+    }
+    if !known.acknowledged {
+        // Nobody was told of it: it may have been taken all the same, and its transcript have ended since.
+        let once = users <= 1 && ends.len() <= 1;
+        return if once { Ok(()) } else { Err(format!("m{message} stands {users} times in its transcript")) };
     }
     if users != u32::from(!known.unreadable) || ends.len() != 1 {
         return Err(format!("m{message} stands {users} times in its transcript, and ends there as {ends:?}"));
@@ -276,15 +311,29 @@ fn account(books: &Books, message: usize, written: &Written, dead: &BTreeMap<Tur
 /// Each part of what a pushed turn said was received, or is a dead letter.
 fn delivered(
     books: &Books,
-    message: usize,
+    turn: TurnId,
+    written: &Written,
     undelivered: &BTreeSet<DeliveryId>,
     limit: TextLimit,
 ) -> Result<(), String> {
-    let Some(turn) = books.said[message].turn else { return Ok(()) };
-    let Some(known) = books.turns.get(&turn) else { return Ok(()) };
+    let Some(known) = books.turns.get(&turn).filter(|known| known.acknowledged) else { return Ok(()) };
+    let message = known.message;
     let mut out = books.receipts.of(turn).peekable();
     if !known.pushed {
         return if out.peek().is_none() { Ok(()) } else { Err(format!("m{message} was pushed to somebody")) };
+    }
+    if written.past.contains(&turn) {
+        // Its session does not say any more what it said; all parts of it went out all the same.
+        let rows: Vec<(u32, Account<'_>)> = out.collect();
+        let parts = rows.first().map_or(0, |(_, row)| row.parts);
+        let whole = (1..=parts).eq(rows.iter().map(|(n, _)| *n));
+        let told = |(n, row): &(u32, Account<'_>)| row.received || undelivered.contains(&DeliveryId { turn, n: *n });
+        let complete = whole && rows.iter().all(told);
+        return if complete {
+            Ok(())
+        } else {
+            Err(format!("of m{message}, whose session has ended, parts are missing"))
+        };
     }
     // What was cancelled before it began stands in no transcript; its user is told all the same.
     let text = known.text.as_deref().unwrap_or(CANCELLED_NOTICE);

@@ -13,7 +13,7 @@ use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionI
 use protocol::edit::EditError;
 use protocol::journal::{
     Accepted, AcceptedState, AskRows, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
-    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, OutRow, Quarantine, Rows, Told, Unfinished,
+    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, Moving, OutRow, Quarantine, Rows, Told, Unfinished,
     ViewWritten,
 };
 use protocol::metrics::Metrics;
@@ -275,6 +275,9 @@ impl Journal for Backend {
         unreachable!("doors read nothing back")
     }
     fn release(&self, _: SessionKey, _: Epoch) {}
+    fn ended(&self, _: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>> {
+        oneshot::channel().1
+    }
     fn moved(&self, _: SessionKey, _: SessionId) {}
     fn view_written(&self, _: ViewWritten) {}
     fn quarantine(&self, _: Quarantine) -> oneshot::Receiver<()> {

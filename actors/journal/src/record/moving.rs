@@ -4,6 +4,7 @@ use domain::ids::SessionId;
 use protocol::journal::{Move, Moving, Shelf};
 
 use super::key;
+use super::keys::{mark, put_mark};
 use crate::wire::{Malformed, Reader, put_int, put_text, put_uuid};
 
 pub(super) fn put_move(to: &mut Vec<u8>, place: Move) {
@@ -27,8 +28,10 @@ pub(super) fn put_moving(to: &mut Vec<u8>, moving: &Moving) {
     put_text(to, moving.key.as_str());
     put_uuid(to, moving.session.0);
     put_move(to, moving.place);
+    put_mark(to, &moving.view);
 }
 
 pub(super) fn moving(from: &mut Reader<'_>) -> Result<Moving, Malformed> {
-    Ok(Moving { key: key(from)?, session: SessionId(from.uuid()?), place: take_move(from)? })
+    let (key, session, place, view) = (key(from)?, SessionId(from.uuid()?), take_move(from)?, mark(from)?);
+    Ok(Moving { key, session, place, view, lines: Vec::new() })
 }

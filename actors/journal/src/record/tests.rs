@@ -239,10 +239,12 @@ fn record() -> impl Strategy<Value = Record> {
         prop_oneof![Just(LeftBy::Death), Just(LeftBy::Interrupted)].prop_map(Record::Left),
         key().prop_map(|key| Record::Released { key }),
         key().prop_map(|key| Record::Forgotten { key }),
-        (key(), session(), place()).prop_map(|(key, session, place)| Record::Moving(Box::new(Moving {
+        (key(), session(), place(), mark()).prop_map(|(key, session, place, view)| Record::Moving(Box::new(Moving {
             key,
             session,
-            place
+            place,
+            view,
+            lines: Vec::new()
         }))),
         (key(), session()).prop_map(|(key, session)| Record::Moved { key, session }),
         (key(), session(), any::<u64>(), mark()).prop_map(|(key, session, commit, mark)| Record::ViewSynced {

@@ -14,6 +14,8 @@ pub struct LoadPlan {
     pub loaded: Loaded,
     /// Where the lines are.
     pub lines: Vec<LinesAt>,
+    /// Where those are of the transcript that has to be moved.
+    pub ended: Vec<LinesAt>,
 }
 
 impl State {
@@ -69,7 +71,7 @@ impl State {
     /// What the next incarnation of `key` is told; `fresh` is its transcript when it has none.
     pub fn plan_load(&self, key: &SessionKey, fresh: SessionId) -> LoadPlan {
         let unknown;
-        let moving = self.moving.of(key).cloned();
+        let ended = self.moving.of(key);
         let key = match self.keys.get(key) {
             Some(key) => key,
             None => {
@@ -85,9 +87,10 @@ impl State {
             lines: Vec::new(),
             inbox: key.open.iter().map(OpenTurn::item).collect(),
             cut: key.cut(),
-            moving,
+            moving: ended.map(|ended| ended.moving.clone()),
         };
-        LoadPlan { loaded, lines: key.lines.clone() }
+        let ended = ended.map_or_else(Vec::new, |ended| ended.lines.clone());
+        LoadPlan { loaded, lines: key.lines.clone(), ended }
     }
 
     /// Keys with open turns, oldest message first.

@@ -123,8 +123,8 @@ impl State {
                 self.letters.bury(Kept { letter: *letter, at, content, bytes });
             }
             Record::LetterClosed(id) => drop(self.letters.close(id)),
-            Record::Moving(moving) => self.moving.add(*moving, at),
-            Record::Moved { key, session } => self.moving.done(&key, session),
+            Record::Moving(moving) => self.totals.line_bytes -= self.moving.copied(*moving, at),
+            Record::Moved { key, session } => self.totals.line_bytes -= self.moving.done(&key, session),
             Record::Sending(id) => self.outbox.sending(id),
             Record::Sent(id) => drop(self.outbox.close(id)),
             Record::Undeliverable { id, reason, at_ms } => self.undeliverable(id, reason, at_ms, at),
@@ -191,6 +191,10 @@ impl State {
     }
 
     fn carried_lines(&mut self, key: &SessionKey, session: SessionId, lines: LinesAt, texts: &[Line]) {
+        if let Some(added) = self.moving.copied_lines(key, session, lines) {
+            self.totals.line_bytes += added;
+            return;
+        }
         let key = self.entry(key, lines.at);
         // While a log is read whose older segments are gone, the lines may come before whatever else is said of their key.
         let known = key.session.map_or(!key.closed, |known| known == session);
@@ -255,6 +259,13 @@ impl State {
         }
         key.mark(&commit);
         let mut ended_by = commit.number;
+        if let Some(Closes::Moves(place)) = commit.closes {
+            ended_by = EndedId::CLOSED;
+            let (view, lines) = (key.view.clone(), std::mem::take(&mut key.lines));
+            let (key, session) = (commit.key.clone(), commit.session);
+            freed += self.moving.add(Moving { key, session, place, view, lines: Vec::new() }, lines, at);
+        }
+        let key = self.entry(&commit.key, at);
         if let Some(closes) = commit.closes {
             freed += match closes {
                 Closes::Moves(_) => key.close(commit.number),
@@ -264,11 +275,6 @@ impl State {
             key.closed = true;
             // Its incarnation has nothing to crash in any more.
             key.loaded = false;
-        }
-        if let Some(Closes::Moves(place)) = commit.closes {
-            ended_by = EndedId::CLOSED;
-            let moving = Moving { key: commit.key.clone(), session: commit.session, place };
-            self.moving.add(moving, at);
         }
         self.totals.line_bytes = self.totals.line_bytes + added - freed;
         let (failed, done) = (failures(&commit), self.totals.done);

@@ -70,6 +70,10 @@ impl RecentIds for Transcripts {
         if disk.stat(&dir.join(&to)).is_ok() {
             return Ok(());
         }
+        if !moving.lines.is_empty() {
+            append_lines(disk, &moving.key, moving.view.length, &moving.lines)?;
+            disk.open(&dir.join(&from), Open::Write)?.sync_data()?;
+        }
         match disk.rename(&dir.join(from), &dir.join(to)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => disk.sync_dir(dir),

@@ -96,9 +96,11 @@ fn what_could_not_be_moved_is_remembered_for_as_long_as_it_takes() {
     shown.unwrap();
     assert!(records.contains(&"moving"), "{records:?}");
     let mut machine = machine.kill();
-    assert_eq!(machine.engine.state.moving.of(&key("a")).map(|moving| moving.session), Some(loaded.session));
+    assert_eq!(machine.engine.state.moving.of(&key("a")).map(|ended| ended.moving.session), Some(loaded.session));
     machine.settle();
-    assert_eq!(machine.engine.state.moving.len(), 0);
+    assert_eq!((machine.engine.state.moving.len(), machine.engine.state.totals.line_bytes), (0, 0));
+    let kept = machine.disk.read(&tombstone()).unwrap();
+    assert_eq!(kept, b"one\n", "its lines were kept for as long, too");
 }
 
 /// How a repeat of the messages that [`ended`] had is answered.
@@ -144,7 +146,8 @@ fn the_ids_of_an_ended_transcript_stay_known() {
 
 #[test]
 fn an_older_program_refuses_a_log_with_an_end_in_it() {
-    let moving = Moving { key: key("a"), session: SESSION, place: Move { to: Shelf::Archive, at_ms: 1 } };
+    let place = Move { to: Shelf::Archive, at_ms: 1 };
+    let moving = Moving { key: key("a"), session: SESSION, place, view: ViewMark::default(), lines: Vec::new() };
     let mut end = commit(&key("a"), SESSION, domain::ids::Epoch(1), 1);
     end.closes = Some(Closes::Moves(moving.place));
     let kinds = [
@@ -174,6 +177,8 @@ fn no_power_cut_undoes_an_end_or_touches_the_next_transcript() {
             if let Some(session) = ended {
                 assert_ne!(loaded.session, session, "{told}");
                 assert!(!lines.contains(&"one"), "{told}: {lines:?}");
+                let kept = machine.disk.read(&tombstone()).unwrap_or_default();
+                assert_eq!(String::from_utf8_lossy(&kept), "one\n", "{told}");
                 assert!(loaded.inbox.iter().all(|item| item.turn != turn(2)), "{told}");
                 repeated(&mut machine, &told);
             }
@@ -206,8 +211,9 @@ fn life(cut: Option<(u64, u64)>) -> (Done, u64) {
                 return;
             }
             over = Some(loaded.session);
-            let moving =
-                Moving { key: key("a"), session: loaded.session, place: Move { to: Shelf::Deleted, at_ms: 7 } };
+            let place = Move { to: Shelf::Deleted, at_ms: 7 };
+            let (view, lines) = (ViewMark::default(), vec![line("one")]);
+            let moving = Moving { key: key("a"), session: loaded.session, place, view, lines };
             if machine.recent.move_away(&moving).is_err() {
                 return;
             }

@@ -111,6 +111,10 @@ pub struct Moving {
     pub session: SessionId,
     /// Where it goes.
     pub place: Move,
+    /// How much of the file is known to be on the device.
+    pub view: ViewMark,
+    /// Lines that were committed after `view`, in order; the file may or may not have them.
+    pub lines: Vec<Line>,
 }
 
 /// The verdict over a [`Commit`].

@@ -187,8 +187,8 @@ pub trait RecentIds: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Moves the file of an ended transcript to its place, unless that was done before, and syncs the directories. Nobody
-    /// else touches it meanwhile.
+    /// Completes the file of an ended transcript and moves it to its place, unless that was done before; all of it is
+    /// synced. Nobody else touches it meanwhile.
     fn move_away(&self, _moving: &Moving) -> std::io::Result<()> {
         Err(std::io::ErrorKind::Unsupported.into())
     }

@@ -149,7 +149,9 @@ pub trait Journal: Send + Sync + 'static {
     fn release(&self, key: SessionKey, epoch: Epoch);
     /// A transcript file was written up to a commit.
     fn view_written(&self, written: ViewWritten);
-    /// The file of an ended transcript is where [`Closes::Moves`] wanted it, and the directories are synced.
+    /// The file of an ended transcript that has to be moved, with what it may lack.
+    fn ended(&self, key: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>>;
+    /// The file of an ended transcript is complete where [`Closes::Moves`] wanted it, and all of it is synced.
     fn moved(&self, key: SessionKey, session: SessionId);
     /// Holds a session back.
     fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()>;

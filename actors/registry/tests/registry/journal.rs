@@ -71,6 +71,9 @@ impl Journal for ToyJournal {
         never()
     }
     fn release(&self, _: SessionKey, _: Epoch) {}
+    fn ended(&self, _: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>> {
+        oneshot::channel().1
+    }
     fn moved(&self, _: SessionKey, _: SessionId) {}
     fn view_written(&self, _: ViewWritten) {}
     fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()> {

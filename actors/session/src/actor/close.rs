@@ -1,10 +1,15 @@
 //! Deleting, archiving, and taking back from the archive.
 
+use std::io;
+use std::sync::{Arc, PoisonError};
+
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::text::counted;
-use protocol::journal::{Move, Moving, Shelf};
+use protocol::journal::{JournalError, Move, Shelf};
 use protocol::session::{Closed, NotClosed, NotRestored, Restored};
 use protocol::supervision::EventName;
+use supervision::planted::{Bug, planted};
+use supervision::ports::offload;
 use tokio::sync::oneshot;
 
 use super::live::Exit;
@@ -42,6 +47,12 @@ impl Session {
         if let Some(refusal) = refusal {
             return answer(reply, Err(refusal));
         }
+        let reply = if planted(Bug::EarlyDelete) {
+            answer(reply, Ok(Closed { session: live.ledger.session, cancelled: 0, file: None, unmoved: None }));
+            oneshot::channel().0
+        } else {
+            reply
+        };
         live.closer = Some(Box::new(Closer { reply, ended: None }));
         self.step(Input::Close(Move { to, at_ms }), ctx);
     }
@@ -55,19 +66,29 @@ impl Session {
         }
     }
 
-    /// The end is durable, and the file complete: puts it where it belongs.
+    /// The end is durable: puts the file where it belongs, with all that the journal has for it.
     pub(super) fn move_away(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &mut self.state else { return };
         let Some(closer) = live.closer.take() else { return };
         let Closer { reply, ended: Some((place, cancelled)) } = *closer else { return };
         let (life, key, session) = (self.life, self.lease.key().clone(), live.ledger.session);
-        let (transcripts, moving) = (self.shared.transcripts.clone(), Moving { key, session, place });
-        let moved = self.on_file(move |_, _| transcripts.shelve(&moving));
+        let (shared, file, journal) =
+            (Arc::clone(&self.shared), Arc::clone(&self.file), self.shared.journal.ended(key));
+        let moved = async move {
+            let ended = journal.await.unwrap_or(Err(JournalError::Closed)).map_err(io::Error::other)?;
+            let Some(moving) = ended.filter(|moving| moving.session == session) else { return Ok(None) };
+            let pool = Arc::clone(&shared.ports.offload);
+            let moved = offload(&*pool, move || {
+                let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+                shared.transcripts.shelve(&moving)
+            });
+            moved.await.unwrap_or_else(|_| Err(io::Error::other("moving it panicked")))
+        };
         ctx.spawn(moved.into_actor(self).map(move |outcome, actor, ctx| {
             if actor.life != life {
                 return;
             }
-            let (file, unmoved) = match outcome.unwrap_or_else(|_| Err(std::io::Error::other("moving it panicked"))) {
+            let (file, unmoved) = match outcome {
                 Ok(file) => {
                     actor.shared.journal.moved(actor.lease.key().clone(), session);
                     (file, None)

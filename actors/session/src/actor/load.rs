@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
+use domain::chat::{StopReason, Usage};
 use domain::ids::{Attempt, EntryId, SessionKey, TurnId};
+use domain::prompt::CANCELLED_NOTICE;
 use domain::text::counted;
 use protocol::journal::{CutTurn, JournalError, Loaded, RecentIds, ViewWritten};
 use protocol::session::{NotRestored, Restored, State, TurnRecord};
 use protocol::supervision::{EventName, ExitReason};
-use protocol::turn::{Finished, TurnProgress};
+use protocol::turn::{Finished, TurnProgress, TurnResult};
 use supervision::planted::{Bug, planted};
 use supervision::ports::{Disk, offload};
 
@@ -101,15 +103,26 @@ impl Session {
         let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
         let load = self.shared.journal.load(key.clone());
         let open = async move {
-            let loaded = load.await.map_err(|_| JournalError::Closed)??;
+            let mut loaded = load.await.map_err(|_| JournalError::Closed)??;
             let pool = Arc::clone(&shared.ports.offload);
+            let mut restored = None;
+            if restore {
+                let (around, file, of) = (Arc::clone(&shared), Arc::clone(&file), key.clone());
+                let back = offload(&*pool, move || {
+                    let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+                    take_back(&around, &of, &loaded)
+                });
+                restored = Some(back.await.map_err(|_| LoadError::Lost)??);
+                // Its answer means that what was moved away before is durable: else that would move this one.
+                loaded = shared.journal.load(key.clone()).await.map_err(|_| JournalError::Closed)??;
+            }
             let opened = offload(&*pool, move || {
-                let _turn = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
                 shared.system.refresh(&shared.ports);
                 let id = EntryId(shared.ports.ids.random());
                 let spare = Spare { id, now_ms: shared.ports.clock.wall_ms() };
                 let window_tokens = shared.config.context_window_tokens;
-                let restored = prepare(&shared, &key, &loaded, restore)?;
+                move_away(&shared, &loaded)?;
                 let opened =
                     open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, &spare, window_tokens)?;
                 let fresh = opened.read.header.is_none() && opened.read.tree.is_empty();
@@ -145,7 +158,8 @@ impl Session {
         let last = loaded.lines.last().map(|line| Arc::clone(&line.id)).or(loaded.view.last_entry);
         let through = loaded.next_commit.saturating_sub(1);
         let mut view = View::new(&standing, last, through);
-        let has_lines = !loaded.lines.is_empty();
+        // One that was taken back is on the device as it is: the journal has to know where its own lines begin.
+        let tells = complete && (!loaded.lines.is_empty() || matches!(restored, Some(Ok(_))));
         if !complete {
             view.owe(loaded.view.length, loaded.lines, now.mono);
             self.shared.metrics.view_lag_bytes.inc_by(view.lag_bytes() as i64);
@@ -185,7 +199,7 @@ impl Session {
         event.cause = self.crash.last_event();
         let id = self.shared.log.record(event);
         self.report_file(standing.found, read.faults, id);
-        if has_lines && complete {
+        if tells {
             self.tell_written(through);
         }
         if inbox > 0 {
@@ -229,15 +243,30 @@ impl Session {
             match live.context.as_ref().map_or(Told::Unknown, |context| context.record(turn)) {
                 Told::Known(record) => self.tell_end(turn, attempt, record),
                 Told::Unknown => self.read_file(turn, ctx, move |session, record| {
-                    session.tell_end(turn, attempt, record.unwrap_or_default());
+                    if let Ok(record) = record {
+                        session.tell_end(turn, attempt, record);
+                    }
                 }),
             }
         }
     }
 
     fn tell_end(&self, turn: TurnId, attempt: Attempt, record: Option<TurnRecord>) {
-        let Some(TurnRecord::Ended { result, text, stop, usage, model }) = record else { return };
-        let finished = Finished { result, text, stop, model: model.into(), usage, latency_ms: 0 };
+        let finished = match record {
+            Some(TurnRecord::Ended { result, text, stop, usage, model }) => {
+                Finished { result, text, stop, model: model.into(), usage, latency_ms: 0 }
+            }
+            Some(TurnRecord::Open) => return,
+            // It was cancelled with the transcript that it stands in.
+            None => Finished {
+                result: TurnResult::Cancelled,
+                text: CANCELLED_NOTICE.to_owned(),
+                stop: StopReason::Aborted,
+                model: Arc::clone(&self.shared.rules.model),
+                usage: Usage::default(),
+                latency_ms: 0,
+            },
+        };
         let what = TurnProgress::Finished(Arc::new(finished));
         self.emit(Shown { turn, attempt: attempt.next(), seq: 1, what });
     }
@@ -292,19 +321,20 @@ impl Session {
     }
 }
 
-/// Before the file is opened: puts the one of an ended transcript away, and takes an archived one back if it is wanted.
-fn prepare(
-    shared: &Shared,
-    key: &SessionKey,
-    loaded: &Loaded,
-    restore: bool,
-) -> Result<Option<Result<Restored, NotRestored>>, LoadError> {
+/// Puts the file of an ended transcript away, before any other is opened.
+fn move_away(shared: &Shared, loaded: &Loaded) -> Result<(), LoadError> {
     if let Some(moving) = &loaded.moving {
         shared.transcripts.move_away(moving).map_err(LoadError::Unmoved)?;
         shared.journal.moved(moving.key.clone(), moving.session);
     }
+    Ok(())
+}
+
+/// Takes an archived transcript back, if its place is free.
+fn take_back(shared: &Shared, key: &SessionKey, loaded: &Loaded) -> Result<Result<Restored, NotRestored>, LoadError> {
+    move_away(shared, loaded)?;
     let in_use = loaded.view.length > 0 || !loaded.lines.is_empty() || !loaded.inbox.is_empty();
-    Ok(restore.then(|| if in_use { Err(NotRestored::InUse) } else { shared.transcripts.restore(key) }))
+    Ok(if in_use { Err(NotRestored::InUse) } else { shared.transcripts.restore(key) })
 }
 
 fn open(disk: &dyn Disk, path: &Path, loaded: Loaded, spare: &Spare, window_tokens: u64) -> io::Result<Opened> {

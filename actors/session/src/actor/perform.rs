@@ -172,7 +172,7 @@ impl Session {
         match outcome {
             Some(CommitOutcome::Done) => {}
             Some(CommitOutcome::Fenced) => {
-                tracing::warn!(session = %self.lease.key(), "session is owned by a newer incarnation");
+                self.tell_fenced();
                 self.crash.exit_reason(ExitReason::Normal);
                 self.state = Life::Gone;
                 ctx.stop();
@@ -218,6 +218,14 @@ impl Session {
             self.tell_anew(submitted.anew, submitted.work);
             self.step(Input::Committed, ctx);
         }
+    }
+
+    /// What comes for a transcript that has ended, or that a newer incarnation owns, is never appended: it is told.
+    fn tell_fenced(&self) {
+        let mut event = self.event(EventName::Undeliverable, None);
+        event.reason = Some("its transcript has ended, or a newer incarnation owns it".to_owned());
+        self.shared.log.record(event);
+        self.stale();
     }
 
     /// The journal will never hold that commit. The machine finds something smaller, unless other commits build on it.

@@ -65,6 +65,12 @@ impl NameChange {
         parent(path)
     }
 
+    /// Whether it changes `directory`.
+    fn touches(&self, directory: &Path) -> bool {
+        let left = if let Self::Move(from, ..) = self { Some(parent(from)) } else { None };
+        self.directory() == directory || left == Some(directory)
+    }
+
     fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
         match self {
             Self::Link(path, inode) => {
@@ -346,9 +352,22 @@ impl State {
     }
 
     fn settle_names(&mut self, of: Option<&Path>, succeeds: bool) {
-        for change in std::mem::take(&mut self.pending_names) {
-            if of.is_some_and(|of| of != change.directory()) {
-                self.pending_names.push(change);
+        // A move is done in both of its directories at once: what was done in them before goes with it.
+        let pending = std::mem::take(&mut self.pending_names);
+        let mut directories: Vec<&Path> = of.into_iter().collect();
+        let mut settled = vec![of.is_none(); pending.len()];
+        for (change, settled) in pending.iter().zip(&mut settled).rev() {
+            if directories.iter().any(|directory| change.touches(directory)) {
+                *settled = true;
+                directories.push(change.directory());
+                if let NameChange::Move(from, ..) = change {
+                    directories.push(parent(from));
+                }
+            }
+        }
+        for (change, settled) in pending.iter().zip(settled) {
+            if !settled {
+                self.pending_names.push(change.clone());
             } else if succeeds {
                 change.apply(&mut self.device_names);
             }

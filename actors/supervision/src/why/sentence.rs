@@ -60,9 +60,7 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::DeliveryRepeated => {
             format!("{} was sent again though it may have been delivered before: {reason}", reply(event, subject))
         }
-        EventName::Undeliverable => {
-            format!("{} could not be delivered and is kept as a dead letter: {reason}", reply(event, subject))
-        }
+        EventName::Undeliverable => undeliverable(event, reason, subject),
         EventName::LetterRetried => format!("Its dead letter was opened again: {reason}"),
         EventName::LetterDropped => format!("Its dead letter was dropped: {reason}"),
         EventName::LetterShed => format!("Its dead letter is not kept any more: {reason}"),
@@ -252,6 +250,13 @@ fn turn(event: &Event, subject: &Subject) -> String {
 fn reply(event: &Event, subject: &Subject) -> String {
     let part = event.delivery.map(|id| id.n).filter(|n| *n > 1).map(|n| format!(" (part {n})")).unwrap_or_default();
     format!("The reply of {}{part}", lower(&turn(event, subject)))
+}
+
+fn undeliverable(event: &Event, reason: &str, subject: &Subject) -> String {
+    if event.delivery.is_none() {
+        return format!("A result came too late and stands nowhere: {reason}");
+    }
+    format!("{} could not be delivered and is kept as a dead letter: {reason}", reply(event, subject))
 }
 
 fn lower(text: &str) -> String {

@@ -86,6 +86,9 @@ impl Journal for Double {
         unreachable!("a deliverer reads no messages")
     }
     fn release(&self, _: SessionKey, _: Epoch) {}
+    fn ended(&self, _: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>> {
+        oneshot::channel().1
+    }
     fn moved(&self, _: SessionKey, _: SessionId) {}
     fn view_written(&self, _: ViewWritten) {}
     fn quarantine(&self, _: Quarantine) -> oneshot::Receiver<()> {

@@ -116,9 +116,10 @@ fn a_kill_before_the_file_is_away_is_made_good_by_the_next_activation() {
         {
             let mut books = stage.journal.books();
             let place = Move { to: Shelf::Deleted, at_ms: 5 };
-            books.moving = Some(Moving { key: key(), session: books.session(), place });
+            let (lines, view) = (std::mem::take(&mut books.lines), ViewMark::default());
+            books.moving = Some(Moving { key: key(), session: books.session(), place, view, lines });
             books.closed += 1;
-            (books.lines, books.view) = (Vec::new(), ViewMark::default());
+            books.view = ViewMark::default();
         }
         stage.say("two");
         let call = stage.called().await;

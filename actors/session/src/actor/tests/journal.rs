@@ -132,9 +132,10 @@ impl Books {
         if let Some(closes) = commit.closes {
             self.closed += 1;
             self.left_by = None;
-            (self.lines, self.view) = (Vec::new(), ViewMark::default());
+            let (lines, view) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.view));
             if let Closes::Moves(place) = closes {
-                self.moving = Some(Moving { key: commit.key.clone(), session: commit.session, place });
+                let (key, session) = (commit.key.clone(), commit.session);
+                self.moving = Some(Moving { key, session, place, view, lines });
             }
         }
         self.commits.push(commit);
@@ -172,6 +173,9 @@ impl Journal for FakeJournal {
         let mut books = self.books();
         books.released += 1;
         books.left_by = None;
+    }
+    fn ended(&self, _: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>> {
+        self.soon(|books| Some(Ok(books.moving.clone())))
     }
     fn moved(&self, _: SessionKey, session: SessionId) {
         self.books().moving.take_if(|moving| moving.session == session);

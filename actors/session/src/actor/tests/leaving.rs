@@ -82,6 +82,8 @@ fn an_old_owner_leaves() {
         stage.complete(&call, answer("1"));
         stage.asleep().await;
         assert_eq!(stage.journal.books().open.len(), 1);
+        let told = stage.logged(EventName::Undeliverable).await;
+        assert_eq!((told.session, told.delivery), (Some(key()), None), "what it had to say stands nowhere");
     });
 }
 

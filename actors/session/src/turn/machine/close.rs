@@ -79,6 +79,10 @@ impl Machine {
             return false;
         }
         if self.turn.is_none() && self.commits.is_empty() && !self.closed {
+            // What stands in the transcript already gets its end there, and the others end with it.
+            if self.cancel_cut().is_some() {
+                return false;
+            }
             let mut batch = Batch::default();
             self.end_waiting(&mut batch);
             self.commit(batch, out);
