@@ -94,5 +94,5 @@ fn an_uncertain_workspace_is_not_taken_for_another_one() {
 fn what_has_to_go_is_not_decided_by_half_of_what_was_meant() {
     let place = Place::empty();
     place.write_config(r#"{"session": {"maintenance": {"maxEntries": 1, "pruneAfterDays": "many"}}}"#);
-    refused(&place, &["sessions", "prune", "--dry-run"], ":1:62: session.maintenance.pruneAfterDays must be");
+    refused(&place, &["sessions", "prune", "--dry-run"], ":1:65: session.maintenance.pruneAfterDays must be");
 }

@@ -2,7 +2,7 @@
 //!
 //! `{"type":"message","id":"00000000000000a1","parentId":null,"timestamp":"2026-11-29T20:53:29.123Z","message":{"role":
 //! "user","content":[{"type":"text","text":"hi"}],"timestamp":1795985609123,"idempotencyKey":"ws:m1","turnId":"0199...",
-//! "bodyHash":"00f1..."}}`
+//! "bodyHash":"00f1..."}}`. The line has the time at which it was written, a user's message that at which it was accepted.
 
 mod blocks;
 mod notes;

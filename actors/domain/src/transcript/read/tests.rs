@@ -67,7 +67,7 @@ fn answer(text: &str, number: u128, end: Option<TurnClose>) -> AssistantEntry {
 fn lines_have_the_documented_form() {
     assert_eq!(
         user_line(&head("00a1", None), &user("hi \u{1}\"", 1)),
-        r#"{"type":"message","id":"00a1","parentId":null,"timestamp":"2026-11-29T20:53:29.123Z","message":{"role":"user","content":[{"type":"text","text":"hi \u0001\""}],"timestamp":1795985609123,"idempotencyKey":"ws:m1","turnId":"00000000-0000-0000-0000-000000000001","bodyHash":"00000000000000ab"}}"#
+        r#"{"type":"message","id":"00a1","parentId":null,"timestamp":"2026-11-29T20:53:29.123Z","message":{"role":"user","content":[{"type":"text","text":"hi \u0001\""}],"timestamp":5,"idempotencyKey":"ws:m1","turnId":"00000000-0000-0000-0000-000000000001","bodyHash":"00000000000000ab"}}"#
     );
     assert_eq!(
         leaf_line(&head("b", Some("a")), None, Some("a")),

@@ -30,6 +30,10 @@ pub(super) struct World {
     pub(super) permit: bool,
     pub(super) call: Option<Call>,
     pub(super) running: Vec<ToolCallId>,
+    /// Tools that did not even end when they were cancelled, and that nobody waits for any more.
+    pub(super) adrift: Vec<ToolCallId>,
+    /// Whether a turn was found stuck.
+    stuck: bool,
     pub(super) runs: BTreeMap<ToolCallId, (u32, bool)>,
     pub(super) view: bool,
     pub(super) left: bool,
@@ -68,6 +72,8 @@ impl World {
             permit: false,
             call: None,
             running: Vec::new(),
+            adrift: Vec::new(),
+            stuck: false,
             runs: BTreeMap::new(),
             view: false,
             left: false,
@@ -152,7 +158,8 @@ impl World {
                     assert!(self.begun.is_none() && !self.left && cancelled <= 200);
                     self.moves = true;
                 }
-                Effect::Recovered(..) | Effect::Stuck(..) | Effect::Stale | Effect::FileStuck => {}
+                Effect::Stuck(..) => self.stuck = true,
+                Effect::Recovered(..) | Effect::Stale | Effect::FileStuck => {}
                 Effect::EnterPlace => {
                     assert!(!self.holds_place, "a second place");
                     self.asks_place = true;
@@ -256,6 +263,10 @@ impl World {
                 let id = self.running.remove(at % self.running.len());
                 self.give(Input::ToolFinished(result(&id)));
             }
+            Step::ToolEnds(_) if !self.adrift.is_empty() => {
+                let id = self.adrift.remove(0);
+                self.give(Input::ToolFinished(result(&id)));
+            }
             Step::Durable if self.write() => self.give(Input::Committed),
             Step::Refuse => self.refuse(),
             Step::View if std::mem::take(&mut self.view) => self.give(Input::ViewWritten),
@@ -277,9 +288,13 @@ impl World {
             }
             Step::Stall => {
                 self.now.mono += Duration::from_secs(301);
-                self.stalled = true;
+                (self.stalled, self.stuck) = (true, false);
                 self.give(Input::Tick { heard: Duration::ZERO });
                 self.stalled = false;
+                if !self.stuck {
+                    // The turn was stopped before.
+                    self.adrift.append(&mut self.running);
+                }
                 if std::mem::take(&mut self.reload) {
                     // What is under way gets written before the load is answered.
                     self.load(usize::MAX, LeftBy::Crash, false);
@@ -328,6 +343,7 @@ impl World {
         self.commits.clear();
         (self.reading, self.permit, self.call, self.view, self.left) = (None, false, None, false, false);
         self.running.clear();
+        self.adrift.clear();
         self.machine = Machine::new(rules());
         let cut = self.open.first().map(|seq| {
             let turn = turn_id(*seq);
