@@ -13,7 +13,7 @@ use crate::exit::{Exit, ExitCode};
 
 /// Writes the sessions; the stores come last, when all that they name is there.
 pub fn export(maker: Maker<'_>, sessions: &[Session]) -> anyhow::Result<Report> {
-    let ids = ids(&maker, sessions)?;
+    let ids = ids(&maker, sessions);
     let id = |session: &Session| ids.get(&session.key).map_or("", String::as_str);
     let dir = maker.dir.to_owned();
     let directory = |key: &SessionKey| dir.join("agents").join(place_of(key).0).join("sessions");
@@ -23,7 +23,9 @@ pub fn export(maker: Maker<'_>, sessions: &[Session]) -> anyhow::Result<Report> 
         if !stores.contains_key(&path) {
             stores.insert(path.clone(), store(&maker, &path)?);
         }
-        let entry = Value::Object(convert(&maker.disk.read(&session.path)?, id(session)).entry);
+        // That it cannot be read is told when it is its turn.
+        let Ok(bytes) = maker.disk.read(&session.path) else { continue };
+        let entry = Value::Object(convert(&bytes, id(session)).entry);
         let Some(store) = stores.get_mut(&path) else { continue };
         let (_, key) = place_of(&session.key);
         match store.get(&key) {
@@ -46,16 +48,17 @@ pub fn export(maker: Maker<'_>, sessions: &[Session]) -> anyhow::Result<Report> 
 }
 
 /// The id of each session. Of several with one id, the first one that is no orphan keeps it.
-fn ids(maker: &Maker<'_>, sessions: &[Session]) -> anyhow::Result<BTreeMap<SessionKey, String>> {
+fn ids(maker: &Maker<'_>, sessions: &[Session]) -> BTreeMap<SessionKey, String> {
     let (mut ids, mut taken) = (BTreeMap::new(), BTreeSet::new());
     let is_orphan = |session: &&Session| session.key.as_str().contains(":orphan:");
     let (last, first): (Vec<&Session>, Vec<&Session>) = sessions.iter().partition(is_orphan);
     for session in first.into_iter().chain(last) {
-        let id = id_of(&maker.disk.read(&session.path)?, &session.key);
+        let read = maker.disk.read(&session.path);
+        let id = read.map_or_else(|_| own_id(&session.key), |bytes| id_of(&bytes, &session.key));
         let id = if taken.insert(id.clone()) { id } else { own_id(&session.key) };
         ids.insert(session.key.clone(), id);
     }
-    Ok(ids)
+    ids
 }
 
 fn store(maker: &Maker<'_>, path: &Path) -> anyhow::Result<Map<String, Value>> {
