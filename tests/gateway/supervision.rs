@@ -188,7 +188,7 @@ async fn drain_refuses_finishes_what_runs_tells_how_far_it_is_and_ends() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("draining: 1 turn running, 2 open\n"), "{text}");
-    assert!(text.ends_with("what is open goes on at the next start\n"), "{text}");
+    assert!(text.ends_with("; 1 open turn goes on at the next start\n"), "{text}");
     let events = place.events();
     let stopped = events.iter().find(|event| event["event"] == "gateway_stopped").unwrap();
     assert_eq!(stopped["reason"], "1 turn ended, 1 kept for the next start");
