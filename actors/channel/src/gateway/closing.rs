@@ -32,15 +32,11 @@ const PAGE_MAX: usize = 1000;
 /// How long the answer is awaited: tools that run are cancelled and have to end first.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-fn fault(status: u16, code: &'static str, message: impl Into<String>) -> Fault {
-    Fault { status, code, message: message.into() }
-}
-
 fn unreachable(why: Unreachable) -> Fault {
     match why {
-        Unreachable::Quarantined => fault(409, "quarantined", "the session is quarantined; release it first"),
-        Unreachable::Paused => fault(503, "paused", why.to_string()),
-        Unreachable::Stopping => fault(503, "draining", why.to_string()),
+        Unreachable::Quarantined => Fault::new(409, "quarantined", "the session is quarantined; release it first"),
+        Unreachable::Paused => Fault::new(503, "paused", why.to_string()),
+        Unreachable::Stopping => Fault::new(503, "draining", why.to_string()),
     }
 }
 
@@ -48,9 +44,9 @@ async fn answered<T>(answer: oneshot::Receiver<T>) -> Result<T, Fault> {
     match tokio::time::timeout(ANSWER_MAX, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => {
-            Err(fault(503, "interrupted", "the session went away meanwhile; look what came of it, and try again"))
+            Err(Fault::new(503, "interrupted", "the session went away meanwhile; look what came of it, and try again"))
         }
-        Err(_) => Err(fault(504, "timeout", "the session has not answered yet; it goes on with it")),
+        Err(_) => Err(Fault::new(504, "timeout", "the session has not answered yet; it goes on with it")),
     }
 }
 
@@ -68,11 +64,11 @@ pub async fn close(sessions: &dyn Sessions, key: &SessionKey, to: Shelf, open: O
     let (reply, answer) = oneshot::channel();
     sessions.tell(key, Mail::Close { to, if_quiet: open == Open::Refused, reply }).map_err(unreachable)?;
     let closed = answered(answer).await?.map_err(|why| match why {
-        NotClosed::Nothing => fault(404, "not_found", why.to_string()),
-        NotClosed::Lost(_) => fault(500, "unreadable", why.to_string()),
-        NotClosed::Busy => fault(429, "busy", why.to_string()),
-        NotClosed::Leaving => fault(503, "leaving", why.to_string()),
-        NotClosed::Held => fault(503, "held", why.to_string()),
+        NotClosed::Nothing => Fault::new(404, "not_found", why.to_string()),
+        NotClosed::Lost(_) => Fault::new(500, "unreadable", why.to_string()),
+        NotClosed::Busy => Fault::new(429, "busy", why.to_string()),
+        NotClosed::Leaving => Fault::new(503, "leaving", why.to_string()),
+        NotClosed::Held => Fault::new(503, "held", why.to_string()),
     })?;
     let state = match to {
         Shelf::Archive => "archived",
@@ -92,9 +88,9 @@ pub async fn restore(sessions: &dyn Sessions, key: &SessionKey) -> Result<Value,
     let (reply, answer) = oneshot::channel();
     sessions.tell(key, Mail::Restore { reply }).map_err(unreachable)?;
     let restored = answered(answer).await?.map_err(|why| match why {
-        NotRestored::Nothing => fault(404, "not_found", why.to_string()),
-        NotRestored::InUse => fault(409, "in_use", why.to_string()),
-        NotRestored::Failed(_) => fault(500, "unwritable", why.to_string()),
+        NotRestored::Nothing => Fault::new(404, "not_found", why.to_string()),
+        NotRestored::InUse => Fault::new(409, "in_use", why.to_string()),
+        NotRestored::Failed(_) => Fault::new(500, "unwritable", why.to_string()),
     })?;
     Ok(json!({"key": key, "state": "asleep", "file": restored.file}))
 }

@@ -135,12 +135,13 @@ pub async fn prune(parts: Parts<'_>, pruning: &Pruning, run: Run) -> Result<Valu
 }
 
 async fn planned(parts: &Parts<'_>, pruning: &Pruning) -> Result<Plan, Fault> {
-    let unfinished = parts.journal.unfinished().await.map_err(|_| fault(503, "draining", "the journal is closed"))?;
+    let unfinished =
+        parts.journal.unfinished().await.map_err(|_| Fault::new(503, "draining", "the journal is closed"))?;
     let open: BTreeSet<SessionKey> = unfinished.into_iter().map(|one| one.key).collect();
     let transcripts = Arc::clone(&parts.transcripts);
     let files = offload(&*parts.ports.offload, move || transcripts.put_away()).await;
     let files = files.unwrap_or_else(|_| Err(io::Error::other("the reader failed")));
-    let files = files.map_err(|why| fault(500, "unreadable", format!("the archive cannot be read: {why}")))?;
+    let files = files.map_err(|why| Fault::new(500, "unreadable", format!("the archive cannot be read: {why}")))?;
     let entry = |one: protocol::transcripts::Summary| Entry {
         busy: open.contains(&one.key),
         key: one.key,
@@ -193,10 +194,6 @@ fn tell(parts: &Parts<'_>, plan: &Plan, dry: bool, (files, sessions): (usize, us
         format!("{sessions} deleted, {files} removed")
     });
     parts.log.record(event);
-}
-
-fn fault(status: u16, code: &'static str, message: impl Into<String>) -> Fault {
-    Fault { status, code, message: message.into() }
 }
 
 /// Looks once a day, as long as the gateway serves.
