@@ -10,6 +10,7 @@
 
 mod close;
 mod edit;
+mod file;
 mod held;
 mod leave;
 mod live;
@@ -21,6 +22,8 @@ mod spans;
 mod stall;
 #[cfg(test)]
 mod tests;
+mod told;
+mod tool;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

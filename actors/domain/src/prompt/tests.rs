@@ -1,8 +1,15 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
+use super::request::assistant_entry;
 use super::*;
-use crate::body::ContextMessage;
-use crate::transcript::{Transcript, UserMark};
+use crate::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
+use crate::chat::{Content, Message};
+use crate::history::Kept;
+use crate::ids::TurnId;
+use crate::request::{ChatRequest, ToolSpec};
+use crate::transcript::{Entry, EntryKind, Head, Transcript, UserEntry, UserMark};
 
 fn turn(number: u128) -> TurnId {
     TurnId(uuid::Uuid::from_u128(number))

@@ -34,23 +34,21 @@ mod keys;
 mod message;
 mod moving;
 mod outbox;
+mod put;
 
 use std::sync::Arc;
 
 use domain::ids::{DeliveryId, Epoch, LetterId, MessageId, Seq, SessionId, SessionKey, ToolCallId, TurnId};
 use protocol::journal::{
-    Accepted, Closes, Commit, DeadLetter, LeftBy, Line, LogPosition, Moving, OutRow, Quarantine, Started, ViewMark,
+    Accepted, Commit, DeadLetter, LeftBy, Line, LogPosition, Moving, OutRow, Quarantine, Started, ViewMark,
 };
-use protocol::turn::Route;
 
-use self::commit::{line, put_commit, put_lines};
-use self::keys::{key_record, left, mark, put_key, put_left, put_mark};
-use self::message::{accepted, put_accepted};
-use self::moving::{moving, put_moving};
-use self::outbox::{
-    delivery, letter, old_letter, place, put_delivery, put_letter, put_letter_id, put_place, put_row, row,
-};
-use crate::wire::{Malformed, Reader, put_int, put_option, put_text, put_uuid};
+use self::commit::line;
+use self::keys::{key_record, left, mark};
+use self::message::accepted;
+use self::moving::moving;
+use self::outbox::{delivery, letter, old_letter, place, row};
+use crate::wire::{Malformed, Reader};
 
 /// The id of a turn that ended after the last synced view: its user entry may not be in the file yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,117 +220,6 @@ pub enum BadRecord {
 }
 
 impl Record {
-    /// Its type byte.
-    pub fn kind(&self) -> u8 {
-        match self {
-            Self::Accepted { message, .. } => {
-                if is_pushed(message) {
-                    14
-                } else {
-                    1
-                }
-            }
-            Self::Commit { commit, .. } => {
-                if let Some(Closes::Moves(_)) = commit.closes {
-                    24
-                } else if commit.out.is_empty() {
-                    2
-                } else {
-                    13
-                }
-            }
-            Self::Epoch { .. } => 3,
-            Self::Quarantined(quarantine) => {
-                if quarantine.turn.is_some() {
-                    22
-                } else {
-                    4
-                }
-            }
-            Self::Released { .. } => 5,
-            Self::ViewSynced { .. } => 6,
-            Self::Key(_) => 7,
-            Self::Carried { message, .. } => {
-                if is_pushed(message) {
-                    15
-                } else {
-                    8
-                }
-            }
-            Self::Lines { .. } => 9,
-            Self::Letter { .. } => 20,
-            Self::Forgotten { .. } => 11,
-            Self::Left(_) => 23,
-            Self::Checkpoint { .. } => 12,
-            Self::Sending(_) => 16,
-            Self::Sent(_) => 17,
-            Self::Undeliverable { .. } => 18,
-            Self::Row { .. } => 19,
-            Self::LetterClosed(_) => 21,
-            Self::Moving(_) => 25,
-            Self::Moved { .. } => 26,
-        }
-    }
-
-    /// Appends its payload.
-    pub fn put(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Accepted { key, message } | Self::Carried { key, message } => put_accepted(to, key, message),
-            Self::Commit { commit, at_ms, endings } => put_commit(to, commit, *at_ms, endings),
-            Self::Epoch { key, session, epoch } => {
-                put_text(to, key.as_str());
-                put_uuid(to, session.0);
-                put_int(to, epoch.0);
-            }
-            Self::Quarantined(quarantine) => {
-                put_text(to, quarantine.key.as_str());
-                put_int(to, quarantine.until_ms);
-                put_int(to, u64::from(quarantine.times));
-                put_text(to, &quarantine.reason);
-                if let Some(turn) = quarantine.turn {
-                    put_uuid(to, turn.0);
-                }
-            }
-            Self::Released { key } | Self::Forgotten { key } => put_text(to, key.as_str()),
-            Self::ViewSynced { key, session, commit, mark } => {
-                put_text(to, key.as_str());
-                put_uuid(to, session.0);
-                put_int(to, *commit);
-                put_mark(to, mark);
-            }
-            Self::Key(key) => put_key(to, key),
-            Self::Lines { key, session, commit, lines } => {
-                put_text(to, key.as_str());
-                put_uuid(to, session.0);
-                put_int(to, *commit);
-                put_lines(to, lines);
-            }
-            Self::Letter { letter, content } => put_letter(to, letter, content.as_ref()),
-            Self::Checkpoint { oldest, floors } => {
-                put_int(to, *oldest);
-                put_int(to, floors.epoch.0);
-                put_int(to, floors.seq.0);
-            }
-            Self::Left(by) => put_left(to, *by),
-            Self::Sending(id) | Self::Sent(id) => put_delivery(to, *id),
-            Self::Undeliverable { id, reason, at_ms } => {
-                put_delivery(to, *id);
-                put_text(to, reason);
-                put_int(to, *at_ms);
-            }
-            Self::Row { row, place } => {
-                put_row(to, row);
-                put_option(to, *place, put_place);
-            }
-            Self::LetterClosed(id) => put_letter_id(to, *id),
-            Self::Moving(moving) => put_moving(to, moving),
-            Self::Moved { key, session } => {
-                put_text(to, key.as_str());
-                put_uuid(to, session.0);
-            }
-        }
-    }
-
     /// Reads the payload of a record of type `kind`.
     pub fn decode(kind: u8, payload: &[u8]) -> Result<Self, BadRecord> {
         let mut from = Reader::new(payload);
@@ -340,10 +227,6 @@ impl Record {
         from.end()?;
         Ok(record)
     }
-}
-
-fn is_pushed(message: &Accepted) -> bool {
-    matches!(message.route, Route::Push(_))
 }
 
 fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {

@@ -1,7 +1,7 @@
 use domain::ids::{Attempt, Source};
 use proptest::prelude::*;
-use protocol::journal::{LetterKind, Move, Out, Shelf, TurnEnd};
-use protocol::turn::PushRoute;
+use protocol::journal::{Closes, LetterKind, Move, Out, Shelf, TurnEnd};
+use protocol::turn::{PushRoute, Route};
 use uuid::Uuid;
 
 use super::*;

@@ -1,20 +1,14 @@
 //! Carries out what the machine decided.
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::chat::{Content, ToolCall, ToolResult};
-use domain::ids::{Attempt, EntryId, MessageId, TurnId};
-use protocol::journal::{CommitOutcome, JournalError, LeftBy, LogPosition};
-use protocol::metrics::{ByKind, ByResult};
-use protocol::supervision::{EventName, ExitReason};
-use protocol::tools::{RunTool, ToolFinished};
-use protocol::turn::{TurnEvent, TurnResult};
+use domain::ids::{Attempt, TurnId};
+use protocol::journal::{CommitOutcome, JournalError, LogPosition};
+use protocol::supervision::ExitReason;
 
 use super::live::{Exit, Submitted, Work};
 use super::{Life, Session};
-use crate::file::{self, Spare};
 use crate::ledger::Setting;
-use crate::shared::tell_front;
-use crate::turn::{Batch, Effect, Input, Shown, Verdict};
+use crate::turn::{Batch, Effect, Input};
 
 /// How often in a row a session loads again by itself before the supervisor has to pause it.
 const RELOADS_MAX: u8 = 3;
@@ -77,25 +71,6 @@ impl Session {
             self.next_edit(ctx);
         }
         self.leave_if_wanted(ctx);
-    }
-
-    /// Tells of a turn that was cut and goes on.
-    fn recovered(&self, turn: TurnId, attempt: Attempt, left_by: LeftBy) {
-        let mut event = self.event(EventName::TurnRecovered, Some(turn));
-        let reason = match left_by {
-            LeftBy::Crash => "its session crashed",
-            LeftBy::Death => "the process ended",
-            LeftBy::Interrupted => "interrupted by an orderly stop",
-        };
-        event.reason = Some(reason.to_owned());
-        event.attempt = Some(attempt);
-        event.message_id = self.message_id();
-        event.cause = match left_by {
-            LeftBy::Crash => self.crash.last_crash().map(|crash| crash.event),
-            LeftBy::Death | LeftBy::Interrupted => self.shared.log.latest(EventName::ProcessStarted),
-        };
-        self.shared.log.record(event);
-        self.span_of_cut(turn, attempt, left_by);
     }
 
     /// A turn begins to be worked on.
@@ -220,14 +195,6 @@ impl Session {
         }
     }
 
-    /// What comes for a transcript that has ended, or that a newer incarnation owns, is never appended: it is told.
-    fn tell_fenced(&self) {
-        let mut event = self.event(EventName::Undeliverable, None);
-        event.reason = Some("its transcript has ended, or a newer incarnation owns it".to_owned());
-        self.shared.log.record(event);
-        self.stale();
-    }
-
     /// The journal will never hold that commit. The machine finds something smaller, unless other commits build on it.
     fn refused(&mut self, number: u64, ctx: &mut Ctx<Self>) {
         tracing::warn!(session = %self.lease.key(), "a commit is larger than the journal takes");
@@ -249,214 +216,6 @@ impl Session {
         self.reloads += 1;
         self.shared.metrics.work.session_reloads.inc();
         self.reload(ctx);
-    }
-
-    // --- file ---
-
-    pub(super) fn write_view(&mut self, ctx: &mut Ctx<Self>) {
-        let now = self.now();
-        let Life::Live(live) = &mut self.state else { return };
-        let Some(job) = live.view.next_job(now.mono) else {
-            if live.view.lets_turns_start() {
-                self.step(Input::ViewWritten, ctx);
-            }
-            return;
-        };
-        let (life, through) = (self.life, job.through);
-        let written = self.on_file_soon(move |ports, path| {
-            let now_ms = ports.clock.wall_ms();
-            let spare = Spare { id: EntryId(ports.ids.random()), now_ms };
-            file::append(&*ports.disk, path, job.at, &job.lines, &spare)
-        });
-        self.hurry_file();
-        ctx.spawn(written.into_actor(self).map(move |outcome, session, ctx| {
-            if session.life == life {
-                let outcome = outcome.unwrap_or_else(|_| Err(std::io::Error::other("the write panicked")));
-                session.view_written(outcome, through, ctx);
-                session.note();
-            }
-        }));
-    }
-
-    /// Before leaving for good: a disk that was full may have space by now, whatever the wait.
-    fn write_view_once_more(&mut self, ctx: &mut Ctx<Self>) {
-        if let Life::Live(live) = &mut self.state
-            && live.view.is_failing()
-        {
-            live.view.wait_no_longer();
-            self.write_view(ctx);
-        }
-    }
-
-    fn view_written(&mut self, outcome: std::io::Result<file::Standing>, through: u64, ctx: &mut Ctx<Self>) {
-        let now = self.now();
-        let Life::Live(live) = &mut self.state else { return };
-        match outcome {
-            Ok(standing) => {
-                let before = live.view.lag_bytes();
-                live.view.written(&standing);
-                if let Some(row) = &live.row {
-                    row.filed(standing.length, standing.found.as_ref().map_or(0, |found| found.foreign_lines));
-                }
-                self.shared.metrics.view_lag_bytes.dec_by((before - live.view.lag_bytes()) as i64);
-                if standing.found.is_some() {
-                    // The conversation in memory lacks what somebody else said.
-                    live.context = None;
-                } else if let Some(context) = &mut live.context {
-                    context.checked_at = now.mono;
-                }
-                self.tell_written(through);
-                self.report_found(standing.found, None);
-            }
-            Err(error) => {
-                tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be written; it is tried again");
-                self.shared.metrics.work.view_retries.inc();
-                live.view.failed(now.mono);
-                self.join_sweep(ctx);
-            }
-        }
-        self.write_view(ctx);
-        self.leave_if_wanted(ctx);
-    }
-
-    // --- tools ---
-
-    fn run_tool(&mut self, round: u32, call: ToolCall, ctx: &mut Ctx<Self>) {
-        if let Life::Live(live) = &mut self.state
-            && let Some(drain) = &mut live.drain
-        {
-            drain.hold(round, call);
-            return;
-        }
-        let Some((stamp, cancel)) = self.asker(round) else { return };
-        let Life::Live(live) = &self.state else { return };
-        let Some(source) = live.machine.body().map(|(accepted, ..)| accepted.source.clone()) else { return };
-        let id = call.id.clone();
-        let name = call.name.clone();
-        let key = self.lease.key().clone();
-        let pulse = self.pulse();
-        let run = RunTool { stamp, key, source, call, pulse, cancel, reply_to: ctx.address().recipient() };
-        if tell_front(&self.neighbours.tools, &self.shared.mail.tools, run).is_err() {
-            let content = vec![Content::text(format!("Error: {NO_FRONT_END}."))];
-            self.step(Input::ToolFinished(ToolResult { call: id, name, content, is_error: true }), ctx);
-            return;
-        }
-        if let Life::Live(live) = &mut self.state
-            && let Some(work) = &mut live.work
-        {
-            work.tools.push((stamp, id));
-        }
-    }
-
-    pub(super) fn tool_event(&mut self, finished: ToolFinished, ctx: &mut Ctx<Self>) {
-        let ToolFinished { stamp, result, .. } = finished;
-        match &mut self.state {
-            Life::Loading(loading) => {
-                loading.awaited.retain(|(asked, id)| *asked != stamp || *id != result.call);
-            }
-            Life::Live(live) => {
-                if live.drain.as_mut().is_some_and(|drain| drain.finished(&stamp, &result.call)) {
-                    self.end_drain(ctx);
-                    return;
-                }
-                let work = live.work.as_mut().filter(|work| (work.turn, work.attempt) == (stamp.turn, stamp.attempt));
-                let Some(work) = work else {
-                    self.stale();
-                    return;
-                };
-                let before = work.tools.len();
-                work.tools.retain(|(asked, id)| *asked != stamp || *id != result.call);
-                if work.tools.len() == before {
-                    self.stale();
-                    return;
-                }
-                self.step(Input::ToolFinished(result), ctx);
-            }
-            Life::Gone => self.stale(),
-        }
-    }
-
-    /// Runs the tools that were held back, once those of the earlier incarnation have ended.
-    fn end_drain(&mut self, ctx: &mut Ctx<Self>) {
-        let now = self.now();
-        let Life::Live(live) = &mut self.state else { return };
-        if let Some(mut drain) = live.drain.take_if(|drain| drain.is_over(now.mono)) {
-            for (round, call) in drain.take_held() {
-                self.run_tool(round, call, ctx);
-            }
-        }
-    }
-
-    fn cancel_work(&mut self, ctx: &mut Ctx<Self>) {
-        let Life::Live(live) = &mut self.state else { return };
-        if let Some(work) = &mut live.work {
-            work.cancel.cancel();
-            work.permit = None;
-            work.call = None;
-        }
-        let held = live.drain.as_mut().map(|drain| drain.take_held()).unwrap_or_default();
-        for (_, call) in held {
-            let content = vec![Content::text("Error: the turn was stopped before this call ran.")];
-            let result = ToolResult { call: call.id, name: call.name, content, is_error: true };
-            self.step(Input::ToolFinished(result), ctx);
-        }
-    }
-
-    // --- outside ---
-
-    pub(super) fn emit(&self, shown: Shown) {
-        let Shown { turn, attempt, seq, what } = shown;
-        self.shared.events.emit(TurnEvent { key: self.lease.key().clone(), turn, attempt, seq, what });
-    }
-
-    pub(super) fn ended(&mut self, verdict: Verdict) {
-        let now = self.now();
-        let metrics = &self.shared.metrics;
-        metrics.turns.get_or_create(&ByResult { result: word(verdict.result) }).inc();
-        self.shared.span_of_delivery(&verdict);
-        self.shared.span_of_turn(&verdict, word(verdict.result));
-        let Life::Live(live) = &mut self.state else { return };
-        let message = self.crash.message();
-        if let Some(work) = live.work.as_mut().filter(|work| work.turn == verdict.turn) {
-            work.result = Some(word(verdict.result));
-            metrics.turn_seconds.observe(verdict.latency_ms as f64 / 1000.0);
-            live.work = None;
-            live.place = None;
-            live.used_at = now.mono;
-            live.context.iter_mut().for_each(|context| context.trim());
-            self.shared.hot.trim();
-            self.crash.clear_turn();
-        }
-        match verdict.result {
-            TurnResult::DeadLettered => {
-                metrics.dead_letters.get_or_create(&ByKind { kind: "turn" }).inc();
-                self.dead_lettered(verdict, message);
-            }
-            TurnResult::Failed => self.ended_otherwise(EventName::TurnFailed, verdict, message),
-            TurnResult::Cancelled => self.ended_otherwise(EventName::TurnCancelled, verdict, message),
-            TurnResult::Done => {}
-        }
-    }
-
-    /// Tells of a turn that ended in order, but not with an answer.
-    fn ended_otherwise(&self, name: EventName, verdict: Verdict, message: Option<MessageId>) {
-        let mut event = self.event(name, Some(verdict.turn));
-        event.attempt = Some(verdict.attempt);
-        event.message_id = message;
-        event.reason = verdict.reason.map(str::to_owned);
-        self.shared.log.record(event);
-    }
-
-    fn dead_lettered(&self, verdict: Verdict, message: Option<MessageId>) {
-        let mut event = self.event(EventName::DeadLettered, Some(verdict.turn));
-        event.attempt = Some(verdict.attempt);
-        event.message_id = message;
-        event.reason = verdict.reason.map(str::to_owned);
-        event.verdict = Some("its user is told".to_owned());
-        let crash = self.crash.last_crash().map(|crash| crash.event);
-        event.cause = crash.or_else(|| self.shared.log.latest(EventName::ProcessStarted));
-        self.shared.log.record(event);
-        self.crash.forgive();
     }
 
     pub(super) fn tick(&mut self, ctx: &mut Ctx<Self>) {
@@ -483,14 +242,5 @@ impl Session {
         if file || live.work.is_some() || live.context.is_some() || live.drain.is_some() {
             self.join_sweep(ctx);
         }
-    }
-}
-
-fn word(result: TurnResult) -> &'static str {
-    match result {
-        TurnResult::Done => "done",
-        TurnResult::Failed => "failed",
-        TurnResult::DeadLettered => "dead_lettered",
-        TurnResult::Cancelled => "cancelled",
     }
 }

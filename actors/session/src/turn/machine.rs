@@ -2,27 +2,26 @@
 
 mod begin;
 mod close;
+mod durable;
+mod model;
 mod refuse;
 mod stall;
+mod tools;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::body::TurnBody;
-use domain::chat::{Arguments, AssistantMessage, ToolResult};
 use domain::ids::{Attempt, TurnId};
-use domain::prompt::{EMPTY_ANSWER, stuck_notice, too_large_notice};
+use domain::prompt::{stuck_notice, too_large_notice};
 use domain::reset::Reason;
 use protocol::journal::{Accepted, Closes, InboxItem, TurnEnd};
-use protocol::provider::Delta;
 use protocol::session::{State, Stopped};
-use protocol::turn::TurnProgress;
 
-use super::calls::{self, Calls};
 use super::recover::{Cut, Standing};
 use super::running::{Phase, Running, Why};
-use super::{Batch, Call, Effect, Input, Now, Record, Rules, Shown, Tools, Verdict};
+use super::{Batch, Effect, Input, Now, Rules};
 use crate::inbox::{Cancelled, Inbox, Offered};
 use close::Closing;
 use refuse::Claims;
@@ -257,203 +256,6 @@ impl Machine {
             turn.phase = Phase::Saving;
         }
         self.commit(batch, out);
-    }
-
-    // --- model ---
-
-    fn ask_permit(&mut self, out: &mut Vec<Effect>) {
-        let Some(turn) = self.turn.as_deref_mut() else { return };
-        turn.round += 1;
-        turn.phase = Phase::WaitingForPermit;
-        turn.partial = String::new();
-        out.push(Effect::AskPermit(turn.round));
-    }
-
-    fn permitted(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let max = self.rules.max_tool_iterations;
-        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::WaitingForPermit) else {
-            out.push(Effect::Stale);
-            return;
-        };
-        turn.phase = Phase::Thinking;
-        turn.progress = now.mono;
-        let tools = if turn.round > max { Tools::Withheld } else { Tools::Offered };
-        out.push(Effect::CallModel(Call { round: turn.round, tools }));
-    }
-
-    fn delta(&mut self, delta: Delta, now: Now, out: &mut Vec<Effect>) {
-        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Thinking) else {
-            out.push(Effect::Stale);
-            return;
-        };
-        turn.progress = now.mono;
-        let what = match delta {
-            Delta::Text(text) => {
-                turn.partial.push_str(&text);
-                TurnProgress::Delta(text)
-            }
-            Delta::Reasoning(text) => TurnProgress::Reasoning(text),
-        };
-        out.push(Effect::Emit(turn.show(what)));
-    }
-
-    fn completed(&mut self, mut message: Box<AssistantMessage>, now: Now, out: &mut Vec<Effect>) {
-        let rules = &self.rules;
-        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Thinking) else {
-            out.push(Effect::Stale);
-            return;
-        };
-        turn.progress = now.mono;
-        turn.usage = turn.usage.plus(message.usage);
-        if turn.round > rules.max_tool_iterations {
-            // Tools were not on offer; a model that calls one all the same is not obeyed.
-            message.calls = Vec::new();
-        }
-        let more = !message.calls.is_empty();
-        if !more && message.text.is_empty() {
-            message.text = EMPTY_ANSWER.to_owned();
-        }
-        out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text: message.text.as_str().into(), more })));
-        let batch = if more {
-            calls::make_ids_unique(&mut message);
-            turn.calls = Calls::new(&message.calls);
-            turn.next_group = turn.calls.begin_group(&rules.tools);
-            let mut batch = turn.batch();
-            batch.records.push(Record::Assistant(message, None));
-            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
-            batch
-        } else {
-            turn.answer(message)
-        };
-        self.save(batch, out);
-    }
-
-    fn failed(&mut self, why: &'static str, text: String, now: Now, out: &mut Vec<Effect>) {
-        let calling = |phase| matches!(phase, Phase::Thinking | Phase::WaitingForPermit);
-        let Some(turn) = self.turn.as_deref_mut().filter(|turn| calling(turn.phase)) else {
-            out.push(Effect::Stale);
-            return;
-        };
-        turn.progress = now.mono;
-        let batch = turn.failure(why, text, &self.rules);
-        self.save(batch, out);
-    }
-
-    // --- tools ---
-
-    fn run_group(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(turn) = self.turn.as_deref_mut() else { return };
-        turn.phase = Phase::RunningTools;
-        turn.progress = now.mono;
-        for call in std::mem::take(&mut turn.next_group) {
-            let arguments = match &call.arguments {
-                Arguments::Object(map) => serde_json::to_string(map).unwrap_or_default(),
-                Arguments::Malformed { text, .. } => text.clone(),
-            };
-            let what = TurnProgress::ToolStarted { call: call.id.clone(), name: call.name.clone(), arguments };
-            out.push(Effect::Emit(turn.show(what)));
-            out.push(Effect::RunTool(turn.round, call));
-        }
-    }
-
-    fn tool_finished(&mut self, mut result: ToolResult, now: Now, out: &mut Vec<Effect>) {
-        let rules = &self.rules;
-        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::RunningTools) else {
-            out.push(Effect::Stale);
-            return;
-        };
-        if !turn.calls.finish(&result.call) {
-            out.push(Effect::Stale);
-            return;
-        }
-        turn.progress = now.mono;
-        calls::shorten(&mut result, rules.max_tool_result_chars);
-        let (call, name, is_error) = (result.call.clone(), result.name.clone(), result.is_error);
-        out.push(Effect::Emit(turn.show(TurnProgress::ToolEnded { call, name, is_error })));
-        let mut batch = turn.batch();
-        batch.records.push(Record::Tool(result));
-        if turn.calls.running() > 0 {
-            self.commit(batch, out);
-            return;
-        }
-        if turn.stop.is_none() {
-            turn.next_group = turn.calls.begin_group(&rules.tools);
-            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
-        }
-        self.save(batch, out);
-    }
-
-    // --- durable ---
-
-    fn committed(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(pending) = self.commits.pop_front() else {
-            out.push(Effect::Stale);
-            return;
-        };
-        if pending.starts
-            && let Some(turn) = &mut self.turn
-        {
-            out.push(Effect::Emit(turn.show(TurnProgress::Started)));
-        }
-        if pending.ends_turn {
-            self.finish(now, out);
-        }
-        if pending.leaves {
-            self.turn = None;
-            self.checkpointed = true;
-        }
-        match pending.closes {
-            None => {}
-            Some(Closes::Moved) => out.push(Effect::Closed),
-            Some(Closes::Moves(place)) => self.close_ended(place, now, out),
-        }
-        if pending.lines {
-            self.view_busy = Some(now.mono);
-            out.push(Effect::WriteView);
-        }
-        if pending.edits {
-            out.push(Effect::Edited);
-        }
-        self.leave_if_done(out);
-        if self.commits.is_empty() && self.turn.as_ref().is_some_and(|turn| turn.phase == Phase::Saving) {
-            self.go_on(now, out);
-        }
-        self.begin_next(now, out);
-    }
-
-    /// Everything of the running turn is durable: what next?
-    fn go_on(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.ending.is_none()) else { return };
-        if turn.stop.is_some() {
-            self.wind_up(out);
-        } else if turn.next_group.is_empty() {
-            self.ask_permit(out);
-        } else {
-            self.run_group(now, out);
-        }
-    }
-
-    /// The end that the last commit of the running turn has, should it be durable.
-    pub fn take_ending(&mut self, now: Now) -> Option<(Shown, Verdict)> {
-        let turn = self.turn.as_deref_mut()?;
-        let ending = turn.ending.take()?;
-        let (result, reason, route) = (ending.result, ending.reason, turn.route());
-        let (latency_ms, shown) = turn.finished(*ending, now);
-        Some((shown, Verdict { turn: turn.id(), attempt: turn.attempt, result, reason, route, latency_ms }))
-    }
-
-    fn finish(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let end = self.take_ending(now);
-        let Some(turn) = self.turn.take() else { return };
-        let Some((shown, verdict)) = end else { return };
-        out.push(Effect::Emit(shown));
-        out.push(Effect::Ended(verdict));
-        self.inbox.end_running();
-        self.place = Place::None;
-        if turn.body.ephemeral && self.closing.is_none() {
-            self.closed = true;
-            out.push(Effect::Archive);
-        }
     }
 
     // --- cancel ---

@@ -1,0 +1,43 @@
+//! What the user is told in place of an answer.
+
+use crate::ids::TurnId;
+
+/// Told to the user when a turn was cancelled.
+pub const CANCELLED_NOTICE: &str = "Stopped. This message was cancelled before it was fully answered.";
+
+/// Told to the user when the model answered nothing.
+pub const EMPTY_ANSWER: &str =
+    "Sorry, the model gave an empty answer to this. Please try again, or say it differently.";
+
+/// Told to the user in place of an answer when a turn was given up: `crashes` are those of the turn itself, `deaths` the
+/// times that the whole process ended while it ran.
+pub fn dead_letter_notice(turn: TurnId, crashes: u32, deaths: u32) -> String {
+    let times = |count: u32| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let crashed = (crashes > 0 || deaths == 0).then(|| format!("it crashed {}", times(crashes.max(1))));
+    let ended = (deaths > 0).then(|| format!("the whole process ended {}", times(deaths)));
+    let tries: Vec<String> = crashed.into_iter().chain(ended).collect();
+    let tries = tries.join(" and ");
+    format!(
+        "Sorry, I could not answer this message: {tries} while it was worked on, so I have given it up. The message is kept \
+         and nothing else was lost; later messages are answered as usual. What happened is shown by \
+         `greenroom logs --why {turn}`."
+    )
+}
+
+/// Told to the user when the model could not be asked; `detail` is what the provider's failure says.
+pub fn failed_notice(detail: &str) -> String {
+    format!("Sorry, the model could not answer: {detail}")
+}
+
+/// Stands in place of the answer of a turn that made no progress for that long.
+pub fn stuck_notice(seconds: u64, waited_for: &str) -> String {
+    format!("The turn made no progress for {seconds} seconds while it waited for {waited_for}, and was stopped.")
+}
+
+/// Stands in place of an answer of about `bytes`, which is more than one record of the journal holds.
+pub fn too_large_notice(bytes: u64) -> String {
+    let megabytes = bytes.div_ceil(1_000_000);
+    format!(
+        "The answer was too large to be kept ({megabytes} MB), so this turn was ended. Ask for it in smaller parts."
+    )
+}

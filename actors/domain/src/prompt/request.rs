@@ -1,0 +1,122 @@
+//! The whole request of a model call.
+
+use std::sync::Arc;
+
+use super::Frame;
+use crate::body::{ContextRole, HistorySource, TurnBody};
+use crate::budget::message_tokens;
+use crate::chat::{AssistantMessage, Content, Message, StopReason, Usage};
+use crate::history::{self, Kept};
+use crate::ids::TurnId;
+use crate::request::ChatRequest;
+use crate::transcript::{AssistantEntry, Entry, EntryKind, Head, Transcript, UserEntry};
+
+/// Tokens that are kept free because token counts are estimates.
+pub const RESERVE_TOKENS: u64 = 1024;
+
+/// Told to the model when its tool rounds are used up.
+pub const LAST_ROUND_INSTRUCTION: &str = "You have used all tool rounds of this turn, so no tool can be called now. \
+    Answer with what you know: what was done, what was found, and what is still open.";
+
+/// Which round of a turn is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    /// Tools are on offer.
+    Open,
+    /// The tool rounds are used up: no tools, and the model is asked to sum up.
+    Last,
+}
+
+/// Everything that one model call is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestParts<'a> {
+    /// Model name.
+    pub model: &'a Arc<str>,
+    /// Upper bound of the answer.
+    pub max_tokens: u32,
+    /// Sampling temperature.
+    pub temperature: f32,
+    /// The model's window: prompt and answer together.
+    pub context_window_tokens: u64,
+    /// System prompt and tools.
+    pub frame: &'a Frame,
+    /// The conversation.
+    pub transcript: &'a Transcript,
+    /// The running turn.
+    pub turn: TurnId,
+    /// What it was asked.
+    pub body: &'a TurnBody,
+    /// Which round.
+    pub round: Round,
+    /// Whether the conversation begins anew with this turn, which the transcript does not say yet.
+    pub begins_anew: bool,
+}
+
+/// Builds the request. If the running turn has no user entry in the transcript (it repeats one that was given up), its
+/// body is shown in that place. `kept` belongs to the transcript.
+pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
+    let (system, system_tokens) = parts.frame.system(parts.body);
+    let (tools, tools_tokens, instruction) = match parts.round {
+        Round::Open => (Arc::clone(&parts.frame.tools), parts.frame.tools_tokens, None),
+        Round::Last => (Arc::from([]), 0, Some(Message::User([Content::text(LAST_ROUND_INSTRUCTION)].into()))),
+    };
+    let asked = system_tokens + tools_tokens + instruction.as_ref().map_or(0, message_tokens);
+    let budget = parts.context_window_tokens.saturating_sub(asked + u64::from(parts.max_tokens) + RESERVE_TOKENS);
+    let own = kept.follow(parts.transcript, parts.turn);
+    let added = added_entries(parts, &own);
+    let tail: Vec<&Entry> = added.iter().chain(own).collect();
+    let mut history = match parts.body.history {
+        HistorySource::Session if !parts.begins_anew => kept.select(parts.transcript, parts.turn, &tail, budget),
+        HistorySource::Session | HistorySource::Request => history::select(&tail, budget),
+    };
+    instruction.into_iter().for_each(|message| history.messages.push(message));
+    ChatRequest {
+        model: Arc::clone(parts.model),
+        system,
+        messages: history.messages,
+        tools,
+        tokens: asked + history.tokens,
+        max_tokens: parts.max_tokens,
+        temperature: parts.temperature,
+    }
+}
+
+/// Entries that are only in the request: its context, and its message if the transcript has it not under this turn.
+fn added_entries(parts: &RequestParts<'_>, own: &[&Entry]) -> Vec<Entry> {
+    let mut added = Vec::new();
+    for message in &parts.body.context {
+        match message.role {
+            ContextRole::System => {}
+            ContextRole::User => added.push(user_entry([Content::text(message.text.as_str())].into())),
+            ContextRole::Assistant => added.push(assistant_entry(&message.text, parts.model)),
+        }
+    }
+    let said = |entry: &&Entry| entry.user().is_some() && entry.turn() == Some(parts.turn);
+    if !own.iter().any(said) {
+        added.push(user_entry(Arc::clone(&parts.body.content)));
+    }
+    added
+}
+
+fn user_entry(content: Arc<[Content]>) -> Entry {
+    Entry::new(nowhere(), EntryKind::User(UserEntry { content, mark: None }))
+}
+
+pub(super) fn assistant_entry(text: &str, model: &Arc<str>) -> Entry {
+    let message = AssistantMessage {
+        text: text.to_owned(),
+        reasoning: None,
+        calls: Vec::new(),
+        stop: StopReason::Stop,
+        usage: Usage::default(),
+        provider: Arc::from("request"),
+        model: model.clone(),
+        error: None,
+    };
+    let entry = AssistantEntry { message: message.into(), turn: None, end: None, transcript_only: false };
+    Entry::new(nowhere(), EntryKind::Assistant(Box::new(entry)))
+}
+
+fn nowhere() -> Head {
+    Head { id: Arc::from(""), parent: None, timestamp_ms: 0 }
+}

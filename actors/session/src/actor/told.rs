@@ -1,0 +1,105 @@
+//! What the outside is told: turn events, and how a turn ended.
+
+use domain::ids::{Attempt, MessageId, TurnId};
+use protocol::journal::LeftBy;
+use protocol::metrics::{ByKind, ByResult};
+use protocol::supervision::EventName;
+use protocol::turn::{TurnEvent, TurnResult};
+
+use super::{Life, Session};
+use crate::turn::{Shown, Verdict};
+
+// === impl Session ===
+
+impl Session {
+    pub(super) fn emit(&self, shown: Shown) {
+        let Shown { turn, attempt, seq, what } = shown;
+        self.shared.events.emit(TurnEvent { key: self.lease.key().clone(), turn, attempt, seq, what });
+    }
+
+    /// Tells of a turn that was cut and goes on.
+    pub(super) fn recovered(&self, turn: TurnId, attempt: Attempt, left_by: LeftBy) {
+        let mut event = self.event(EventName::TurnRecovered, Some(turn));
+        let reason = match left_by {
+            LeftBy::Crash => "its session crashed",
+            LeftBy::Death => "the process ended",
+            LeftBy::Interrupted => "interrupted by an orderly stop",
+        };
+        event.reason = Some(reason.to_owned());
+        event.attempt = Some(attempt);
+        event.message_id = self.message_id();
+        event.cause = match left_by {
+            LeftBy::Crash => self.crash.last_crash().map(|crash| crash.event),
+            LeftBy::Death | LeftBy::Interrupted => self.shared.log.latest(EventName::ProcessStarted),
+        };
+        self.shared.log.record(event);
+        self.span_of_cut(turn, attempt, left_by);
+    }
+
+    pub(super) fn ended(&mut self, verdict: Verdict) {
+        let now = self.now();
+        let metrics = &self.shared.metrics;
+        metrics.turns.get_or_create(&ByResult { result: word(verdict.result) }).inc();
+        self.shared.span_of_delivery(&verdict);
+        self.shared.span_of_turn(&verdict, word(verdict.result));
+        let Life::Live(live) = &mut self.state else { return };
+        let message = self.crash.message();
+        if let Some(work) = live.work.as_mut().filter(|work| work.turn == verdict.turn) {
+            work.result = Some(word(verdict.result));
+            metrics.turn_seconds.observe(verdict.latency_ms as f64 / 1000.0);
+            live.work = None;
+            live.place = None;
+            live.used_at = now.mono;
+            live.context.iter_mut().for_each(|context| context.trim());
+            self.shared.hot.trim();
+            self.crash.clear_turn();
+        }
+        match verdict.result {
+            TurnResult::DeadLettered => {
+                metrics.dead_letters.get_or_create(&ByKind { kind: "turn" }).inc();
+                self.dead_lettered(verdict, message);
+            }
+            TurnResult::Failed => self.ended_otherwise(EventName::TurnFailed, verdict, message),
+            TurnResult::Cancelled => self.ended_otherwise(EventName::TurnCancelled, verdict, message),
+            TurnResult::Done => {}
+        }
+    }
+
+    /// Tells of a turn that ended in order, but not with an answer.
+    pub(super) fn ended_otherwise(&self, name: EventName, verdict: Verdict, message: Option<MessageId>) {
+        let mut event = self.event(name, Some(verdict.turn));
+        event.attempt = Some(verdict.attempt);
+        event.message_id = message;
+        event.reason = verdict.reason.map(str::to_owned);
+        self.shared.log.record(event);
+    }
+
+    pub(super) fn dead_lettered(&self, verdict: Verdict, message: Option<MessageId>) {
+        let mut event = self.event(EventName::DeadLettered, Some(verdict.turn));
+        event.attempt = Some(verdict.attempt);
+        event.message_id = message;
+        event.reason = verdict.reason.map(str::to_owned);
+        event.verdict = Some("its user is told".to_owned());
+        let crash = self.crash.last_crash().map(|crash| crash.event);
+        event.cause = crash.or_else(|| self.shared.log.latest(EventName::ProcessStarted));
+        self.shared.log.record(event);
+        self.crash.forgive();
+    }
+
+    /// What comes for a transcript that has ended, or that a newer incarnation owns, is never appended: it is told.
+    pub(super) fn tell_fenced(&self) {
+        let mut event = self.event(EventName::Undeliverable, None);
+        event.reason = Some("its transcript has ended, or a newer incarnation owns it".to_owned());
+        self.shared.log.record(event);
+        self.stale();
+    }
+}
+
+fn word(result: TurnResult) -> &'static str {
+    match result {
+        TurnResult::Done => "done",
+        TurnResult::Failed => "failed",
+        TurnResult::DeadLettered => "dead_lettered",
+        TurnResult::Cancelled => "cancelled",
+    }
+}

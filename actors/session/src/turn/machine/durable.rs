@@ -1,0 +1,83 @@
+//! What follows when a commit is durable.
+
+use protocol::journal::Closes;
+use protocol::turn::TurnProgress;
+
+use super::{Machine, Place};
+use crate::turn::running::Phase;
+use crate::turn::{Effect, Now, Shown, Verdict};
+
+// === impl Machine ===
+
+impl Machine {
+    pub(super) fn committed(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(pending) = self.commits.pop_front() else {
+            out.push(Effect::Stale);
+            return;
+        };
+        if pending.starts
+            && let Some(turn) = &mut self.turn
+        {
+            out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+        }
+        if pending.ends_turn {
+            self.finish(now, out);
+        }
+        if pending.leaves {
+            self.turn = None;
+            self.checkpointed = true;
+        }
+        match pending.closes {
+            None => {}
+            Some(Closes::Moved) => out.push(Effect::Closed),
+            Some(Closes::Moves(place)) => self.close_ended(place, now, out),
+        }
+        if pending.lines {
+            self.view_busy = Some(now.mono);
+            out.push(Effect::WriteView);
+        }
+        if pending.edits {
+            out.push(Effect::Edited);
+        }
+        self.leave_if_done(out);
+        if self.commits.is_empty() && self.turn.as_ref().is_some_and(|turn| turn.phase == Phase::Saving) {
+            self.go_on(now, out);
+        }
+        self.begin_next(now, out);
+    }
+
+    /// Everything of the running turn is durable: what next?
+    pub(super) fn go_on(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.ending.is_none()) else { return };
+        if turn.stop.is_some() {
+            self.wind_up(out);
+        } else if turn.next_group.is_empty() {
+            self.ask_permit(out);
+        } else {
+            self.run_group(now, out);
+        }
+    }
+
+    /// The end that the last commit of the running turn has, should it be durable.
+    pub fn take_ending(&mut self, now: Now) -> Option<(Shown, Verdict)> {
+        let turn = self.turn.as_deref_mut()?;
+        let ending = turn.ending.take()?;
+        let (result, reason, route) = (ending.result, ending.reason, turn.route());
+        let (latency_ms, shown) = turn.finished(*ending, now);
+        Some((shown, Verdict { turn: turn.id(), attempt: turn.attempt, result, reason, route, latency_ms }))
+    }
+
+    pub(super) fn finish(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let end = self.take_ending(now);
+        let Some(turn) = self.turn.take() else { return };
+        let Some((shown, verdict)) = end else { return };
+        out.push(Effect::Emit(shown));
+        out.push(Effect::Ended(verdict));
+        self.inbox.end_running();
+        self.place = Place::None;
+        if turn.body.ephemeral && self.closing.is_none() {
+            self.closed = true;
+            out.push(Effect::Archive);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The rounds with the model: permit, answer, failure.
+
+use domain::chat::AssistantMessage;
+use domain::prompt::EMPTY_ANSWER;
+use protocol::provider::Delta;
+use protocol::turn::TurnProgress;
+
+use super::Machine;
+use crate::turn::calls::{self, Calls};
+use crate::turn::running::Phase;
+use crate::turn::{Call, Effect, Now, Record, Tools};
+
+// === impl Machine ===
+
+impl Machine {
+    pub(super) fn ask_permit(&mut self, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        turn.round += 1;
+        turn.phase = Phase::WaitingForPermit;
+        turn.partial = String::new();
+        out.push(Effect::AskPermit(turn.round));
+    }
+
+    pub(super) fn permitted(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let max = self.rules.max_tool_iterations;
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::WaitingForPermit) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.phase = Phase::Thinking;
+        turn.progress = now.mono;
+        let tools = if turn.round > max { Tools::Withheld } else { Tools::Offered };
+        out.push(Effect::CallModel(Call { round: turn.round, tools }));
+    }
+
+    pub(super) fn delta(&mut self, delta: Delta, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Thinking) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.progress = now.mono;
+        let what = match delta {
+            Delta::Text(text) => {
+                turn.partial.push_str(&text);
+                TurnProgress::Delta(text)
+            }
+            Delta::Reasoning(text) => TurnProgress::Reasoning(text),
+        };
+        out.push(Effect::Emit(turn.show(what)));
+    }
+
+    pub(super) fn completed(&mut self, mut message: Box<AssistantMessage>, now: Now, out: &mut Vec<Effect>) {
+        let rules = &self.rules;
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Thinking) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.progress = now.mono;
+        turn.usage = turn.usage.plus(message.usage);
+        if turn.round > rules.max_tool_iterations {
+            // Tools were not on offer; a model that calls one all the same is not obeyed.
+            message.calls = Vec::new();
+        }
+        let more = !message.calls.is_empty();
+        if !more && message.text.is_empty() {
+            message.text = EMPTY_ANSWER.to_owned();
+        }
+        out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text: message.text.as_str().into(), more })));
+        let batch = if more {
+            calls::make_ids_unique(&mut message);
+            turn.calls = Calls::new(&message.calls);
+            turn.next_group = turn.calls.begin_group(&rules.tools);
+            let mut batch = turn.batch();
+            batch.records.push(Record::Assistant(message, None));
+            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+            batch
+        } else {
+            turn.answer(message)
+        };
+        self.save(batch, out);
+    }
+
+    pub(super) fn failed(&mut self, why: &'static str, text: String, now: Now, out: &mut Vec<Effect>) {
+        let calling = |phase| matches!(phase, Phase::Thinking | Phase::WaitingForPermit);
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| calling(turn.phase)) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        turn.progress = now.mono;
+        let batch = turn.failure(why, text, &self.rules);
+        self.save(batch, out);
+    }
+}

@@ -1,0 +1,55 @@
+//! The calls of a turn: groups that run side by side, and their results.
+
+use domain::chat::{Arguments, ToolResult};
+use protocol::turn::TurnProgress;
+
+use super::Machine;
+use crate::turn::calls;
+use crate::turn::running::Phase;
+use crate::turn::{Effect, Now, Record};
+
+// === impl Machine ===
+
+impl Machine {
+    pub(super) fn run_group(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        turn.phase = Phase::RunningTools;
+        turn.progress = now.mono;
+        for call in std::mem::take(&mut turn.next_group) {
+            let arguments = match &call.arguments {
+                Arguments::Object(map) => serde_json::to_string(map).unwrap_or_default(),
+                Arguments::Malformed { text, .. } => text.clone(),
+            };
+            let what = TurnProgress::ToolStarted { call: call.id.clone(), name: call.name.clone(), arguments };
+            out.push(Effect::Emit(turn.show(what)));
+            out.push(Effect::RunTool(turn.round, call));
+        }
+    }
+
+    pub(super) fn tool_finished(&mut self, mut result: ToolResult, now: Now, out: &mut Vec<Effect>) {
+        let rules = &self.rules;
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::RunningTools) else {
+            out.push(Effect::Stale);
+            return;
+        };
+        if !turn.calls.finish(&result.call) {
+            out.push(Effect::Stale);
+            return;
+        }
+        turn.progress = now.mono;
+        calls::shorten(&mut result, rules.max_tool_result_chars);
+        let (call, name, is_error) = (result.call.clone(), result.name.clone(), result.is_error);
+        out.push(Effect::Emit(turn.show(TurnProgress::ToolEnded { call, name, is_error })));
+        let mut batch = turn.batch();
+        batch.records.push(Record::Tool(result));
+        if turn.calls.running() > 0 {
+            self.commit(batch, out);
+            return;
+        }
+        if turn.stop.is_none() {
+            turn.next_group = turn.calls.begin_group(&rules.tools);
+            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+        }
+        self.save(batch, out);
+    }
+}
