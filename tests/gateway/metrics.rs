@@ -99,6 +99,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_stale_events", "counter", &[("kind", KINDS)]),
     ("greenroom_tool_calls", "counter", &[("tool", TOOLS), ("result", Says::One(&["ok", "error"]))]),
     ("greenroom_tool_calls_running", "gauge", &[]),
+    ("greenroom_tool_results_kept", "counter", &[]),
     ("greenroom_tool_seconds", "histogram", &[("tool", TOOLS)]),
     ("greenroom_turn_seconds", "histogram", &[]),
     ("greenroom_turns", "counter", &[("result", Says::One(&["done", "failed", "dead_lettered", "cancelled"]))]),

@@ -20,8 +20,13 @@ const HASH_DIGITS: usize = 32;
 
 /// The stem of `key`.
 pub fn stem(key: &SessionKey) -> String {
-    let mut out = String::with_capacity(key.as_str().len() + 8);
-    for byte in key.as_str().bytes() {
+    stem_of(key.as_str())
+}
+
+/// The stem of any text, such as an id that a provider made up.
+pub fn stem_of(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'0'..=b'9' | b'-' => out.push(char::from(byte)),
             b':' => out.push('.'),
@@ -31,7 +36,7 @@ pub fn stem(key: &SessionKey) -> String {
     if out.len() > STEM_BYTES_MAX {
         out.truncate(cut_before_escape(&out));
         out.push('~');
-        for byte in Sha256::digest(key.as_str()).iter().take(HASH_DIGITS / 2) {
+        for byte in Sha256::digest(text).iter().take(HASH_DIGITS / 2) {
             push_hex(&mut out, *byte);
         }
     }

@@ -33,10 +33,28 @@ impl Tools {
         let deps = Deps { catalog, kernel, path, stop: stop.clone() };
         Self { deps: Arc::new(deps), mailbox, _stop: stop.drop_guard() }
     }
+
+    /// Removes results that were kept long enough, at start and at the first call of an hour. Only calls make new ones,
+    /// and a timer of its own would keep an actor that nobody knows any more.
+    fn sweep(&self) {
+        let ports = self.deps.kernel.ports();
+        let (offload, now_ms) = (self.deps.catalog.offload.clone(), ports.clock.wall_ms());
+        if offload.due(now_ms) {
+            ports.offload.run(Box::new(move || {
+                if let Err(error) = offload.sweep(now_ms) {
+                    tracing::warn!(%error, "tool results that were kept long enough stay");
+                }
+            }));
+        }
+    }
 }
 
 impl Actor for Tools {
     type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        self.sweep();
+    }
 }
 
 impl Supervised for Tools {}
@@ -46,6 +64,7 @@ impl Handler<RunTool> for Tools {
 
     fn handle(&mut self, message: RunTool, _: &mut Self::Context) {
         self.mailbox.dec();
+        self.sweep();
         tokio::task::spawn_local(run::call(self.deps.clone(), message));
     }
 }

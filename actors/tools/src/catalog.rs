@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::arguments;
 use crate::exec::{Exec, ExecConfig};
 use crate::list_dir::ListDir;
+use crate::offload::Offload;
 use crate::paths::Reach;
 use crate::place::Fence;
 use crate::read_file::ReadFile;
@@ -48,6 +49,7 @@ pub struct Catalog {
     entries: Vec<Entry>,
     specs: Arc<[ToolSpec]>,
     pub(crate) result_chars_max: usize,
+    pub(crate) offload: Arc<Offload>,
     pub(crate) policies: Arc<Policies>,
 }
 
@@ -60,6 +62,7 @@ struct Entry {
 pub struct Builder {
     tools: Vec<Arc<dyn Tool>>,
     result_chars_max: usize,
+    offload: Arc<Offload>,
     policies: Arc<Policies>,
 }
 
@@ -82,7 +85,8 @@ impl Catalog {
             reach,
         });
         let (result_chars_max, policies) = (config.result_chars_max, config.policies);
-        let mut builder = Builder { tools: Vec::new(), result_chars_max, policies }
+        let offload = Arc::new(Offload::new(fence.clone()));
+        let mut builder = Builder { tools: Vec::new(), result_chars_max, offload, policies }
             .with(Arc::new(ReadFile::new(fence.clone(), config.result_chars_max)))
             .with(Arc::new(ListDir::new(fence.clone())))
             .with(Arc::new(WriteFile::new(fence.clone())));
@@ -161,7 +165,8 @@ impl Builder {
         }
         entries.sort_by(|a, b| order(&a.spec.name).cmp(&order(&b.spec.name)));
         let specs = entries.iter().map(|entry| entry.spec.clone()).collect();
-        Catalog { entries, specs, result_chars_max: self.result_chars_max, policies: self.policies }
+        let Self { result_chars_max, offload, policies, .. } = self;
+        Catalog { entries, specs, result_chars_max, offload, policies }
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** no tool reads or writes what the gateway keeps for itself (sessions, journal, logs, configuration):
 //! the file tools judge the resolved target (`paths`), commands run where those files do not exist (`exec`).
+//! A result that is too long for the model is kept whole in the workspace (`offload`).
 //!
 //! The file tools and `exec` use the file system of the machine directly, on the blocking pool: the refusal to follow
 //! a link that appeared after the check needs directory handles, which the `Disk` port does not have.
@@ -17,6 +18,7 @@ mod arguments;
 mod catalog;
 mod exec;
 mod list_dir;
+mod offload;
 mod paths;
 mod place;
 mod read_file;

@@ -20,10 +20,8 @@ use rustix::io::Errno;
 
 use crate::paths::{Denied, Policy, Reach};
 
-/// Directories that `write_file` makes.
-const DIRECTORY_MODE: u32 = 0o755;
 /// Of the gateway's own directories.
-const PRIVATE_MODE: u32 = 0o700;
+pub(crate) const PRIVATE_MODE: u32 = 0o700;
 
 /// The roots as configured; resolved anew for each use, as directories come and go.
 #[derive(Debug, Clone)]
@@ -154,18 +152,30 @@ impl Fence {
                 Denied::Kernel => PathError::Kernel(text.to_owned()),
             });
         }
-        let inside = path.starts_with(&policy.workspace);
-        let root = if inside { policy.workspace.clone() } else { PathBuf::from("/") };
-        let shown = relative(&path, &policy.workspace).unwrap_or_else(|| path.display().to_string());
-        let below = path.strip_prefix(&root).map(|rest| rest.iter().map(OsString::from).collect()).unwrap_or_default();
-        let private = policy.private.iter().filter_map(|path| identity(path)).collect();
-        Ok(Target { shown, path, root, below, private, policy })
+        Ok(Target::new(policy, path))
+    }
+
+    /// A place below the workspace that the gateway names itself. No link is followed on the way to it.
+    pub(crate) fn own(&self, below: &[&str]) -> Result<Target, PathError> {
+        let policy = self.policy()?;
+        let path = policy.workspace.join(below.iter().collect::<PathBuf>());
+        Ok(Target::new(policy, path))
     }
 }
 
 // === impl Target ===
 
 impl Target {
+    /// Of a judged path.
+    fn new(policy: Policy, path: PathBuf) -> Self {
+        let inside = path.starts_with(&policy.workspace);
+        let root = if inside { policy.workspace.clone() } else { PathBuf::from("/") };
+        let shown = relative(&path, &policy.workspace).unwrap_or_else(|| path.display().to_string());
+        let below = path.strip_prefix(&root).map(|rest| rest.iter().map(OsString::from).collect()).unwrap_or_default();
+        let private = policy.private.iter().filter_map(|path| identity(path)).collect();
+        Self { shown, path, root, below, private, policy }
+    }
+
     /// Opens the file for reading; directories, devices, pipes and sockets are refused.
     pub(crate) fn open_file(&self) -> Result<File, PathError> {
         let Some((name, dirs)) = self.below.split_last() else {
@@ -192,12 +202,13 @@ impl Target {
         self.enter(&self.below, Missing::Fail)
     }
 
-    /// Opens the directory that holds, or will hold, the target, making it when needed; with the target's name in it.
-    pub(crate) fn open_parent(&self) -> Result<(OwnedFd, &OsString), PathError> {
+    /// Opens the directory that holds, or will hold, the target, made with that mode when it is missing; with the
+    /// target's name in it.
+    pub(crate) fn open_parent(&self, mode: u32) -> Result<(OwnedFd, &OsString), PathError> {
         let Some((name, dirs)) = self.below.split_last() else {
             return Err(PathError::IsDirectory(self.shown.clone()));
         };
-        Ok((self.enter(dirs, Missing::Make)?, name))
+        Ok((self.enter(dirs, Missing::Make { mode })?, name))
     }
 
     /// Whether an entry `name` of this directory may be shown.
@@ -222,10 +233,11 @@ impl Target {
         let mut here = rustix::fs::open(&self.root, flags, Mode::empty()).map_err(|errno| self.error(errno))?;
         for name in dirs {
             let mut next = rustix::fs::openat(&here, name, flags, Mode::empty());
-            if matches!(next, Err(Errno::NOENT)) && missing == Missing::Make {
-                match rustix::fs::mkdirat(&here, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+            if let (Err(Errno::NOENT), Missing::Make { mode }) = (&next, missing) {
+                match rustix::fs::mkdirat(&here, name, Mode::from_raw_mode(mode)) {
+                    Ok(()) => rustix::fs::fsync(&here).map_err(|errno| self.error(errno))?,
                     // Somebody else made it: fine.
-                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(Errno::EXIST) => {}
                     Err(errno) => return Err(self.error(errno)),
                 }
                 next = rustix::fs::openat(&here, name, flags, Mode::empty());
@@ -247,10 +259,13 @@ impl Target {
 }
 
 /// What to do about a missing directory.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Missing {
     Fail,
-    Make,
+    /// A power cut leaves it where it is.
+    Make {
+        mode: u32,
+    },
 }
 
 enum Unresolved {

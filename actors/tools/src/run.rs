@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use domain::chat::{ToolCall, ToolResult};
-use domain::ids::{SessionKey, TurnId};
+use domain::chat::{Content, ToolCall, ToolResult, plain_text};
+use domain::ids::{SessionKey, ToolCallId, TurnId};
 use domain::policy::Policy;
 use protocol::metrics::{ByTool, ByToolResult, Metrics};
 use protocol::supervision::{ActorPath, Event, EventName, ExitReason, Kind};
@@ -13,12 +13,13 @@ use protocol::tools::{RunTool, ToolEnd, ToolFinished};
 use protocol::trace::{Span, Step, Value};
 use protocol::turn::{Pulse, Stamp};
 use supervision::panic::{Caught, caught};
-use supervision::ports::Clock;
+use supervision::ports::{Clock, offload};
 use supervision::{Kernel, Label, tell};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::catalog::{Catalog, Prepared};
+use crate::offload::{Long, NotKept, Offload};
 use crate::text;
 use crate::tool::{Call, Outcome};
 
@@ -43,13 +44,41 @@ pub(crate) async fn call(deps: Arc<Deps>, message: RunTool) {
     let policy = policies.of(policies.kind(&key, &source));
     let outcome = match deps.catalog.prepare(call.clone(), policy) {
         Err(problem) => Outcome::error(format!("Error: {problem}")),
-        Ok(prepared) => outcome(&deps, prepared, call, (key, policy), (stamp, pulse), &cancel).await,
+        Ok(prepared) => outcome(&deps, prepared, call, (key.clone(), policy), (stamp, pulse), &cancel).await,
     };
     counted.ended(outcome.end);
-    let content = text::bounded(&name, outcome.content, deps.catalog.result_chars_max);
-    let result = ToolResult { call: id, name, content, is_error: outcome.end != ToolEnd::Ok };
+    let end = outcome.end;
+    let content = shown(&deps, &name, outcome, policy, (&key, stamp, &id)).await;
+    let result = ToolResult { call: id, name, content, is_error: end != ToolEnd::Ok };
     // A session that is gone has cancelled the call; nobody waits for this answer.
-    let _ = tell(&reply_to, ToolFinished { stamp, result, end: outcome.end });
+    let _ = tell(&reply_to, ToolFinished { stamp, result, end });
+}
+
+/// What the model is shown: all of it, or where it is kept and how it begins, or its two ends.
+async fn shown(
+    deps: &Deps,
+    tool: &str,
+    Outcome { content, end }: Outcome,
+    policy: &Policy,
+    (key, stamp, call): (&SessionKey, Stamp, &ToolCallId),
+) -> Vec<Content> {
+    let max = text::room(end, deps.catalog.result_chars_max);
+    if text::is_long(&content, max) && Offload::serves(tool, policy) {
+        let ports = deps.kernel.ports();
+        let nonce = ports.ids.random();
+        let text = plain_text(&content);
+        let long = Long { key: key.clone(), stamp, call: call.clone(), text, nonce };
+        let keeper = deps.catalog.offload.clone();
+        match offload(&*ports.offload, move || keeper.keep(&long, max)).await {
+            Ok(Ok(reference)) => {
+                deps.kernel.metrics().work.tool_results_kept.inc();
+                return text::advised(end, text::retold(content, reference));
+            }
+            Ok(Err(NotKept::NoRoom)) | Err(_) => {}
+            Ok(Err(error)) => tracing::warn!(%tool, %error, "a long tool result is cut as it cannot be kept"),
+        }
+    }
+    text::advised(end, text::bounded(tool, content, max))
 }
 
 /// A call that is counted while it runs, and at its end; one that is dropped under way was cancelled.

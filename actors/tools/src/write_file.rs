@@ -1,7 +1,9 @@
 //! `write_file`: the whole contents of a file, all or nothing.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use domain::policy::Access;
@@ -16,6 +18,8 @@ use serde_json::json;
 use crate::place::{Fence, PathError};
 use crate::tool::{Call, Outcome, Tool};
 
+/// Of a directory on the way.
+const DIRECTORY_MODE: u32 = 0o755;
 /// Of a new file.
 const FILE_MODE: u32 = 0o644;
 /// Permission bits that a rewritten file keeps.
@@ -79,7 +83,7 @@ fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<String
         return Err(PathError::IsDirectory(path.to_owned()));
     }
     let target = fence.locate(path)?;
-    let (parent, name) = target.open_parent()?;
+    let (parent, name) = target.open_parent(DIRECTORY_MODE)?;
     let old = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Some(stat),
         Err(Errno::NOENT) => None,
@@ -92,23 +96,28 @@ fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<String
         Some((FileType::Symlink, _)) => return Err(PathError::Unsteady(target.shown)),
         Some(_) => return Err(PathError::Special(target.shown)),
     };
-    // In the same directory, so that the rename is atomic.
-    let temporary = format!(".greenroom-{nonce:016x}.tmp");
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let new = rustix::fs::openat(&parent, &temporary, flags, Mode::from_raw_mode(0o600));
-    let mut new = File::from(new.map_err(|errno| target.error(errno))?);
-    let written =
-        fill(&mut new, content, mode).and_then(|()| Ok(rustix::fs::renameat(&parent, &temporary, &parent, name)?));
-    if let Err(source) = written {
-        // Whatever was wrong with the write, the old contents stand and the rest is litter.
-        let _ = rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty());
-        return Err(PathError::Io { shown: target.shown, source });
-    }
+    let replaced = replace(&parent, name, content, mode, nonce);
+    replaced.map_err(|source| PathError::Io { shown: target.shown.clone(), source })?;
     let verb = if old.is_some() { "Rewrote" } else { "Wrote" };
     Ok(format!("{verb} `{}` ({})", target.shown, counted(content.len(), "byte")))
 }
 
-fn fill(file: &mut File, content: &[u8], mode: u32) -> std::io::Result<()> {
+/// Puts a file with those contents in the place of `name`: whole or not at all.
+pub(crate) fn replace(parent: &OwnedFd, name: &OsStr, content: &[u8], mode: u32, nonce: u64) -> io::Result<()> {
+    // In the same directory, so that the rename is atomic.
+    let temporary = format!(".greenroom-{nonce:016x}.tmp");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut new = File::from(rustix::fs::openat(parent, &temporary, flags, Mode::from_raw_mode(0o600))?);
+    let written =
+        fill(&mut new, content, mode).and_then(|()| Ok(rustix::fs::renameat(parent, &temporary, parent, name)?));
+    if written.is_err() {
+        // Whatever was wrong with the write, the old contents stand and the rest is litter.
+        let _ = rustix::fs::unlinkat(parent, &temporary, AtFlags::empty());
+    }
+    written
+}
+
+fn fill(file: &mut File, content: &[u8], mode: u32) -> io::Result<()> {
     file.write_all(content)?;
     rustix::fs::fchmod(&*file, Mode::from_raw_mode(mode))?;
     file.sync_data()

@@ -93,6 +93,8 @@ pub const BOUNDS: [&str; 16] = [
 pub struct WorkMetrics {
     /// Tool calls that ended.
     pub tool_calls: Family<ByToolResult, Counter>,
+    /// Tool results too long for the model that were kept in files.
+    pub tool_results_kept: Counter,
     /// Duration of tool calls.
     pub tool_seconds: Family<ByTool, Histogram>,
     /// Tool calls running now.
@@ -134,6 +136,7 @@ impl Default for WorkMetrics {
     fn default() -> Self {
         Self {
             tool_calls: Family::default(),
+            tool_results_kept: Counter::default(),
             tool_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 10))),
             tool_calls_running: Gauge::default(),
             provider_permits: Family::default(),
@@ -158,6 +161,8 @@ impl Default for WorkMetrics {
 impl WorkMetrics {
     pub(super) fn register(&self, to: &mut Registry) {
         to.register("tool_calls", "Tool calls that ended", self.tool_calls.clone());
+        let kept = "Tool results too long for the model that were kept in files";
+        to.register("tool_results_kept", kept, self.tool_results_kept.clone());
         to.register("tool_seconds", "Duration of tool calls", self.tool_seconds.clone());
         to.register("tool_calls_running", "Tool calls running now", self.tool_calls_running.clone());
         to.register("provider_permits", "Places among the running model calls", self.provider_permits.clone());

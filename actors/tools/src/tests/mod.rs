@@ -4,6 +4,7 @@ mod calls;
 mod commands;
 mod files;
 mod kinds;
+mod long;
 mod sandboxed;
 
 use std::sync::Arc;
