@@ -4,29 +4,19 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use domain::ids::EntryId;
 use domain::text::counted;
-use domain::transcript::{Head, LINE_BYTES_MAX, leaf_line};
+use domain::transcript::LINE_BYTES_MAX;
 use protocol::journal::Line;
 use supervision::ports::{Disk, DiskFile, Open};
 
 use crate::reading::{PIECE_BYTES, Source};
-use crate::repair::{Cut, decide, is_record, text_of};
+use crate::repair::{Cut, decide, is_record, leaf_after, text_of};
 
 /// Copies of damaged bytes that one moment can have.
 const COPIES_MAX: u64 = 1000;
 
 /// Tells a file from a changed one.
 pub type Stamp = (u64, u64, i128, i128);
-
-/// What a leaf row needs, should one be written, and the name of a copy of damaged bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct Spare {
-    /// A fresh entry id.
-    pub id: EntryId,
-    /// Time, in milliseconds since 1970.
-    pub now_ms: u64,
-}
 
 /// How a file stands after a write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -65,7 +55,7 @@ pub struct Known {
 
 /// Appends lines to a file as far as it is known; repairs it if it has changed. A file that has lost lines which may
 /// be in the journal is left alone, unless `lines` are all of those.
-pub fn append(disk: &dyn Disk, path: &Path, known: Known, lines: &[Line], spare: &Spare) -> io::Result<Standing> {
+pub fn append(disk: &dyn Disk, path: &Path, known: Known, lines: &[Line], now_ms: u64) -> io::Result<Standing> {
     let at = known.length;
     let file = create(disk, path)?;
     let was = file.opened();
@@ -80,12 +70,12 @@ pub fn append(disk: &dyn Disk, path: &Path, known: Known, lines: &[Line], spare:
         return standing(&*file, at + bytes.len() as u64, None);
     }
     // A file that appeared where there was none is a change, too.
-    settle(disk, path, &*file, at, lines, spare, at > 0 || !known.rest_is_all)
+    settle(disk, path, &*file, at, lines, now_ms, at > 0 || !known.rest_is_all)
 }
 
 /// Brings the file up to the journal's lines: `at` bytes are known to be good, `lines` follow. A file that nothing is
 /// known of was brought along, and is taken as it is, but for the end of its last line.
-pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare) -> io::Result<(Standing, Source)> {
+pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], now_ms: u64) -> io::Result<(Standing, Source)> {
     if at == 0 && lines.is_empty() {
         // What cannot be written now is no worse for it: the next write sorts it out.
         let _ = end_last_record(disk, path);
@@ -93,7 +83,7 @@ pub fn open(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare
     }
     let file = create(disk, path)?;
     // A file of which the journal knows nothing was brought along; that is no change.
-    let standing = settle(disk, path, &*file, at, lines, spare, at > 0)?;
+    let standing = settle(disk, path, &*file, at, lines, now_ms, at > 0)?;
     let source = Source { file: Some(file), keep: standing.length, rest: Vec::new() };
     Ok((standing, source))
 }
@@ -110,7 +100,7 @@ pub fn complete(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Re
     if at > length || !line_ends_at(&*file, at)? {
         return Ok(None);
     }
-    let repair = decide(&rest_of(&*file, at)?, lines);
+    let repair = decide(&rest_of(&*file, at)?, lines, at == 0);
     if repair.foreign > 0 || repair.cut == Cut::Damaged {
         return Ok(None);
     }
@@ -145,7 +135,7 @@ pub fn peek(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line]) -> io::Result
     let behind = !line_ends_at(&*file, at)?;
     let base = if behind { 0 } else { at };
     let tail = if brought { Vec::new() } else { rest_of(&*file, base)? };
-    let repair = decide(&tail, lines);
+    let repair = decide(&tail, lines, at == 0);
     let keep = base + repair.keep as u64;
     let kept = tail.get(..repair.keep).unwrap_or(&[]);
     let length = if lines.is_empty() { base + after_last_line(kept) } else { at };
@@ -233,15 +223,15 @@ fn create(disk: &dyn Disk, path: &Path) -> io::Result<Box<dyn DiskFile>> {
     }
 }
 
-/// Compares what is behind `at` with `lines`, and makes it right. Unless the file is `known`, lines of somebody else in it
-/// are not worth a word.
+/// Compares what is behind `at` with `lines`, and makes it right; damaged bytes are named after the time. Unless the file
+/// is `known`, lines of somebody else in it are not worth a word.
 fn settle(
     disk: &dyn Disk,
     path: &Path,
     file: &dyn DiskFile,
     at: u64,
     lines: &[Line],
-    spare: &Spare,
+    now_ms: u64,
     known: bool,
 ) -> io::Result<Standing> {
     let length = file.opened().length;
@@ -249,7 +239,7 @@ fn settle(
     let lost_some = !line_ends_at(file, at)?;
     let base = if lost_some { 0 } else { at };
     let tail = rest_of(file, base)?;
-    let repair = decide(&tail, lines);
+    let repair = decide(&tail, lines, at == 0);
     let (kept, cut) = tail.split_at_checked(repair.keep).unwrap_or((&tail, &[]));
     let mut found = Found { foreign_lines: if known && !lost_some { repair.foreign } else { 0 }, ..Found::default() };
     let mut lost = Vec::new();
@@ -258,7 +248,7 @@ fn settle(
         lost.push(format!("of the transcript's first {at} bytes, which the journal no longer has, some are gone"));
     }
     if repair.cut == Cut::Damaged {
-        let copy = move_aside(disk, path, cut, spare.now_ms)?;
+        let copy = move_aside(disk, path, cut, now_ms)?;
         let bytes = counted(cut.len(), "byte");
         lost.push(format!("moved aside into {}: {bytes} of the transcript that nobody can read", copy.display()));
     }
@@ -268,9 +258,7 @@ fn settle(
     if let Some(last) = lines.last()
         && repair.needs_leaf
     {
-        let head = Head { id: spare.id.to_string().into(), parent: Some(last.id.clone()), timestamp_ms: spare.now_ms };
-        added.extend_from_slice(leaf_line(&head, Some(&last.id), None).as_bytes());
-        added.push(b'\n');
+        added.extend_from_slice(leaf_after(last).as_bytes());
     }
     let keep = base + kept.len() as u64;
     if !cut.is_empty() {
@@ -282,6 +270,10 @@ fn settle(
     let ours = [agrees, &added].concat();
     if !ours.is_empty() {
         file.write_at(&ours, end - ours.len() as u64)?;
+    }
+    if repair.needs_leaf {
+        // A power cut must not tear the row once further lines stand behind it: nobody could tell it from junk.
+        file.sync_data()?;
     }
     let noteworthy = found != Found::default();
     standing(file, end, noteworthy.then_some(found))

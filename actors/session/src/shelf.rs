@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use domain::ids::{EntryId, SessionKey, TurnId};
+use domain::ids::{SessionKey, TurnId};
 use domain::retention::PutAway;
 use domain::stem::stem;
 use domain::time::{iso_ms, parse_iso_ms};
@@ -26,7 +26,6 @@ use protocol::transcripts::{Archived, ArchivedPage};
 use supervision::ports::{Disk, Open};
 
 use crate::context::record;
-use crate::file::Spare;
 use crate::transcripts::Transcripts;
 use crate::{file, reading};
 
@@ -162,8 +161,7 @@ impl Transcripts {
             return Ok(None);
         }
         // Afterwards nobody has its lines but the file.
-        let spare = Spare { id: EntryId(moving.session.0.as_u64_pair().1), now_ms: moving.place.at_ms };
-        file::open(&*self.disk, &from, moving.view.length, &moving.lines, &spare)?;
+        file::open(&*self.disk, &from, moving.view.length, &moving.lines, moving.place.at_ms)?;
         self.disk.open(&from, Open::Write)?.sync_data()?;
         let into = to.parent().unwrap_or(&self.dir);
         self.disk.create_dir_all(into)?;

@@ -177,6 +177,11 @@ impl View {
         self.pending.is_empty()
     }
 
+    /// Whether a job is under way.
+    pub fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
     /// Whether writes fail at present.
     pub fn is_failing(&self) -> bool {
         self.retry_at.is_some()

@@ -4,7 +4,7 @@ use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::ids::EntryId;
 
 use super::{Life, Session};
-use crate::file::{self, Spare};
+use crate::file;
 use crate::turn::Input;
 
 // === impl Session ===
@@ -22,8 +22,7 @@ impl Session {
         let (life, through) = (self.life, job.through);
         let written = self.on_file_soon(move |ports, path| {
             let now_ms = ports.clock.wall_ms();
-            let spare = Spare { id: EntryId(ports.ids.random()), now_ms };
-            file::append(&*ports.disk, path, job.at, &job.lines, &spare)
+            file::append(&*ports.disk, path, job.at, &job.lines, now_ms)
         });
         self.hurry_file();
         ctx.spawn(written.into_actor(self).map(move |outcome, session, ctx| {

@@ -70,8 +70,9 @@ impl Session {
                 }
             }
             Exit::Moving => {
+                // A write that is under way would make the file anew behind the move.
                 let written = live.view.is_clean() || live.view.is_failing();
-                if written && live.submitted.is_empty() {
+                if written && !live.view.is_writing() && live.submitted.is_empty() {
                     live.exit = Exit::Closed;
                     self.move_away(ctx);
                 }

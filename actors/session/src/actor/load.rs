@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::chat::{StopReason, Usage};
-use domain::ids::{Attempt, EntryId, SessionKey, TurnId};
+use domain::ids::{Attempt, SessionKey, TurnId};
 use domain::prompt::CANCELLED_NOTICE;
 use domain::text::counted;
 use protocol::journal::{CutTurn, JournalError, Loaded, RecentIds, ViewWritten};
@@ -21,7 +21,7 @@ use super::live::{Exit, Live};
 use super::{Life, Loading, Session};
 use crate::context::{Context, Told, answered, written};
 use crate::drain::Drain;
-use crate::file::{self, Found, Spare, Standing};
+use crate::file::{self, Found, Standing};
 use crate::index::Row;
 use crate::ledger::Ledger;
 use crate::reading::{self, Faults, Reading};
@@ -119,12 +119,11 @@ impl Session {
             let opened = offload(&*pool, move || {
                 let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
                 shared.system.refresh(&shared.ports);
-                let id = EntryId(shared.ports.ids.random());
-                let spare = Spare { id, now_ms: shared.ports.clock.wall_ms() };
+                let now_ms = shared.ports.clock.wall_ms();
                 let window_tokens = shared.config.context_window_tokens;
                 move_away(&shared, &loaded)?;
                 let opened =
-                    open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, &spare, window_tokens)?;
+                    open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, now_ms, window_tokens)?;
                 let fresh = opened.read.header.is_none() && opened.read.tree.is_empty();
                 let follows = if fresh { shared.transcripts.newest_archive(&key)? } else { None };
                 Ok::<_, LoadError>(Opened { restored, follows, ..opened })
@@ -337,10 +336,10 @@ fn take_back(shared: &Shared, key: &SessionKey, loaded: &Loaded) -> Result<Resul
     Ok(if in_use { Err(NotRestored::InUse) } else { shared.transcripts.restore(key) })
 }
 
-fn open(disk: &dyn Disk, path: &Path, loaded: Loaded, spare: &Spare, window_tokens: u64) -> io::Result<Opened> {
+fn open(disk: &dyn Disk, path: &Path, loaded: Loaded, now_ms: u64, window_tokens: u64) -> io::Result<Opened> {
     let at = loaded.view.length;
     let lines = if planted(Bug::NoViewRepair) { &[] } else { &*loaded.lines };
-    let (standing, source, complete) = match file::open(disk, path, at, lines, spare) {
+    let (standing, source, complete) = match file::open(disk, path, at, lines, now_ms) {
         Ok((standing, source)) => (standing, source, true),
         // A link or a pipe is nobody's transcript.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),

@@ -12,13 +12,11 @@ fn known(length: u64) -> Known {
     Known { length, stamp: None, rest_is_all: false }
 }
 
-fn spare() -> Spare {
-    Spare { id: EntryId(0x5a5a), now_ms: 7 }
-}
+const NOW_MS: u64 = 7;
 
 /// How the file stands, and the transcript that is read of it.
-fn opened(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], spare: &Spare) -> io::Result<(Standing, Vec<u8>)> {
-    let (standing, source) = open(disk, path, at, lines, spare)?;
+fn opened(disk: &dyn Disk, path: &Path, at: u64, lines: &[Line], now_ms: u64) -> io::Result<(Standing, Vec<u8>)> {
+    let (standing, source) = open(disk, path, at, lines, now_ms)?;
     let mut bytes = if source.file.is_some() { disk.read(path)? } else { Vec::new() };
     bytes.truncate(source.keep as usize);
     bytes.extend(source.rest);
@@ -41,8 +39,8 @@ fn put(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
 fn appends_make_the_file_and_its_directory() {
     let disk = PowerCutDisk::new();
     let path = PathBuf::from("/new/dir/a.jsonl");
-    let first = append(&*disk, &path, known(0), &[line("a")], &spare()).unwrap();
-    let second = append(&*disk, &path, known(first.length), &[line("b")], &spare()).unwrap();
+    let first = append(&*disk, &path, known(0), &[line("a")], NOW_MS).unwrap();
+    let second = append(&*disk, &path, known(first.length), &[line("b")], NOW_MS).unwrap();
     assert_eq!(second.found, None);
     assert_eq!(disk.read(&path).unwrap(), text_of(&[line("a"), line("b")]));
 }
@@ -55,7 +53,7 @@ fn an_append_that_is_repeated_after_any_byte_is_complete_once() {
     for length in before.len()..=whole.len() {
         let (disk, path) = disk();
         put(&*disk, &path, &whole[..length]);
-        let standing = append(&*disk, &path, known(before.len() as u64), &lines, &spare()).unwrap();
+        let standing = append(&*disk, &path, known(before.len() as u64), &lines, NOW_MS).unwrap();
         assert_eq!((standing.length, standing.found), (whole.len() as u64, None));
         assert_eq!(disk.read(&path).unwrap(), whole);
     }
@@ -64,7 +62,7 @@ fn an_append_that_is_repeated_after_any_byte_is_complete_once() {
 #[test]
 fn a_missing_file_is_told_and_written_again() {
     let (disk, path) = disk();
-    let (standing, bytes) = opened(&*disk, &path, 500, &[line("a")], &spare()).unwrap();
+    let (standing, bytes) = opened(&*disk, &path, 500, &[line("a")], NOW_MS).unwrap();
     assert!(standing.found.unwrap().lost.unwrap().contains("500"));
     assert_eq!(bytes, text_of(&[line("a")]));
     assert_eq!(disk.read(&path).unwrap(), bytes);
@@ -73,7 +71,7 @@ fn a_missing_file_is_told_and_written_again() {
 #[test]
 fn no_file_and_no_lines_is_a_new_session() {
     let (disk, path) = disk();
-    let (standing, bytes) = opened(&*disk, &path, 0, &[], &spare()).unwrap();
+    let (standing, bytes) = opened(&*disk, &path, 0, &[], NOW_MS).unwrap();
     assert_eq!((standing, bytes), (Standing::default(), Vec::new()));
     assert!(disk.stat(&path).is_err());
 }
@@ -85,7 +83,7 @@ fn unknown_bytes_are_kept_in_a_copy() {
     let at = bytes.len() as u64;
     bytes.extend_from_slice(b"\xffjunk");
     put(&*disk, &path, &bytes);
-    let (standing, bytes) = opened(&*disk, &path, at, &[line("b")], &spare()).unwrap();
+    let (standing, bytes) = opened(&*disk, &path, at, &[line("b")], NOW_MS).unwrap();
     assert_eq!(bytes, text_of(&[line("a"), line("b")]));
     assert!(standing.found.unwrap().lost.is_some());
     assert_eq!(disk.read(Path::new("/s/a.jsonl.damaged-7")).unwrap(), b"\xffjunk");
@@ -96,10 +94,10 @@ fn each_damage_has_its_own_copy() {
     let (disk, path) = disk();
     let mut at = 0;
     for junk in [&b"first"[..], b"second"] {
-        at = append(&*disk, &path, known(at), &[line("a")], &spare()).unwrap().length;
+        at = append(&*disk, &path, known(at), &[line("a")], NOW_MS).unwrap().length;
         disk.open(&path, Open::Write).unwrap().write_at(junk, at).unwrap();
     }
-    append(&*disk, &path, known(at), &[line("a")], &spare()).unwrap();
+    append(&*disk, &path, known(at), &[line("a")], NOW_MS).unwrap();
     assert_eq!(disk.read(&path).unwrap(), text_of(&[line("a"), line("a"), line("a")]));
     for (copy, junk) in [("7", &b"first"[..]), ("8", b"second")] {
         assert_eq!(disk.read(Path::new(&format!("/s/a.jsonl.damaged-{copy}"))).unwrap(), junk);
@@ -114,12 +112,12 @@ fn nothing_is_written_to_a_file_that_lost_lines_unless_all_of_them_are_at_hand()
     for left in [text_of(std::slice::from_ref(&a)), Vec::new(), vec![b'x'; 500]] {
         let (disk, path) = disk();
         put(&*disk, &path, &left);
-        let standing = append(&*disk, &path, known(at), &[line("c")], &spare()).unwrap();
+        let standing = append(&*disk, &path, known(at), &[line("c")], NOW_MS).unwrap();
         assert!(standing.behind);
         assert_eq!(standing.found.unwrap().changed, Some((at, left.len() as u64)));
         assert_eq!(disk.read(&path).unwrap(), left);
         let all = Known { rest_is_all: true, ..known(at) };
-        let standing = append(&*disk, &path, all, &[line("c")], &spare()).unwrap();
+        let standing = append(&*disk, &path, all, &[line("c")], NOW_MS).unwrap();
         assert!(!standing.behind && standing.found.unwrap().lost.is_some());
         let text = String::from_utf8(disk.read(&path).unwrap()).unwrap();
         assert!(text.contains(&*line("c").text) && text.ends_with('\n'), "{text}");
@@ -131,11 +129,11 @@ fn a_file_that_was_brought_along_is_left_as_it_is() {
     let brought = b"{\"type\":\"session\"}\nno json\n{\"type\":\"custom\"}\n{\"type\":\"cu";
     let (disk, path) = disk();
     put(&*disk, &path, brought);
-    let (standing, bytes) = opened(&*disk, &path, 0, &[], &spare()).unwrap();
+    let (standing, bytes) = opened(&*disk, &path, 0, &[], NOW_MS).unwrap();
     let whole_lines = &brought[..brought.len() - 11];
     assert_eq!((standing.length, standing.found, &*bytes), (whole_lines.len() as u64, None, whole_lines));
     assert_eq!(disk.read(&path).unwrap(), brought);
-    append(&*disk, &path, known(standing.length), &[line("a")], &spare()).unwrap();
+    append(&*disk, &path, known(standing.length), &[line("a")], NOW_MS).unwrap();
     assert_eq!(disk.read(&path).unwrap(), [whole_lines, &text_of(&[line("a")])].concat());
     assert_eq!(disk.read(Path::new("/s/a.jsonl.damaged-7")).unwrap(), b"{\"type\":\"cu");
 }
@@ -146,7 +144,7 @@ fn the_last_record_of_a_file_that_was_brought_along_counts_also_without_its_line
         let (disk, path) = disk();
         let brought = [text_of(&[line("a")]), last.into()].concat();
         put(&*disk, &path, &brought);
-        let (standing, bytes) = opened(&*disk, &path, 0, &[], &spare()).unwrap();
+        let (standing, bytes) = opened(&*disk, &path, 0, &[], NOW_MS).unwrap();
         assert_eq!(standing.found, None);
         assert_eq!(bytes.ends_with(b"}\n") && bytes.len() == brought.len() + 1, ended, "{last}");
         assert_eq!(disk.read(&path).unwrap(), if ended { bytes } else { brought }, "{last}");
@@ -154,7 +152,7 @@ fn the_last_record_of_a_file_that_was_brought_along_counts_also_without_its_line
     let (disk, path) = disk();
     put(&*disk, &path, line("a").text.as_bytes());
     disk.set_full(true);
-    assert!(opened(&*disk, &path, 0, &[], &spare()).is_ok(), "a full disk keeps nobody from looking");
+    assert!(opened(&*disk, &path, 0, &[], NOW_MS).is_ok(), "a full disk keeps nobody from looking");
 }
 
 #[test]
@@ -164,7 +162,7 @@ fn foreign_lines_stay_and_a_leaf_row_points_at_ours() {
     let at = bytes.len() as u64;
     bytes.extend(text_of(&[line("foreign")]));
     put(&*disk, &path, &bytes);
-    let standing = append(&*disk, &path, known(at), &[line("b")], &spare()).unwrap();
+    let standing = append(&*disk, &path, known(at), &[line("b")], NOW_MS).unwrap();
     assert_eq!(standing.found, Some(Found { foreign_lines: 1, ..Found::default() }));
     let text = String::from_utf8(disk.read(&path).unwrap()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -178,7 +176,7 @@ fn a_session_goes_on_behind_a_file_that_appeared_where_it_knew_of_none() {
     let there = text_of(&[line("head"), line("foreign")]);
     put(&*disk, &path, &there);
     let ours = [line("a"), line("b")];
-    let standing = append(&*disk, &path, known(0), &ours, &spare()).unwrap();
+    let standing = append(&*disk, &path, known(0), &ours, NOW_MS).unwrap();
     assert_eq!(standing.found, Some(Found { foreign_lines: 2, ..Found::default() }));
     let bytes = disk.read(&path).unwrap();
     assert!(bytes.starts_with(&[there, text_of(&ours)].concat()), "{}", String::from_utf8_lossy(&bytes));
@@ -196,7 +194,7 @@ fn a_power_cut_at_any_moment_is_repaired_from_the_journal() {
         let (mut at, mut synced) = (0, 0);
         let written = usize::try_from(seed % 13).unwrap();
         for (number, line) in lines.iter().enumerate().take(written) {
-            at = append(&*disk, &path, known(at), std::slice::from_ref(line), &spare()).unwrap().length;
+            at = append(&*disk, &path, known(at), std::slice::from_ref(line), NOW_MS).unwrap().length;
             if u64::try_from(number).unwrap() == seed % 7 {
                 disk.sync_fs(Path::new("/s")).unwrap();
                 synced = number + 1;
@@ -204,7 +202,7 @@ fn a_power_cut_at_any_moment_is_repaired_from_the_journal() {
         }
         let after = disk.cut(seed);
         let mark = text_of(&lines[..synced]).len() as u64;
-        let (standing, bytes) = opened(&*after, &path, mark, &lines[synced..], &spare()).unwrap();
+        let (standing, bytes) = opened(&*after, &path, mark, &lines[synced..], NOW_MS).unwrap();
         assert_eq!(bytes, text_of(&lines), "seed {seed}");
         assert_eq!(standing.found, None, "seed {seed}");
         assert_eq!(after.read(&path).unwrap(), bytes);
