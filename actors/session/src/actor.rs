@@ -92,7 +92,7 @@ struct Loading {
     /// The end of a turn of which it is not known whether it is durable.
     ending: Option<(Shown, Verdict)>,
     /// Whoever wants the archived transcript back before the load.
-    restore: Option<close::RestoreReply>,
+    restore: Option<close::Restoring>,
     /// Why it cannot begin yet.
     held: Option<held::Held>,
 }

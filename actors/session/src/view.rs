@@ -114,6 +114,13 @@ impl View {
         self.retry_at = None;
     }
 
+    /// Whoever moves the file writes what it lacks. How many bytes that are.
+    pub fn give_up(&mut self) -> usize {
+        self.pending.clear();
+        self.retry_at = None;
+        std::mem::take(&mut self.pending_bytes)
+    }
+
     /// A job failed.
     pub fn failed(&mut self, now: Duration) {
         self.writing = None;
@@ -222,6 +229,18 @@ mod tests {
         assert_eq!((job.at.length, job.through, job.lines.len()), (15, 5, 2));
         view.written(&standing(35));
         assert_eq!((view.is_clean(), view.lag_bytes()), (true, 0));
+    }
+
+    #[test]
+    fn what_is_given_up_is_never_written() {
+        let now = Duration::ZERO;
+        let mut view = View::new(&standing(0), None, 0);
+        view.push(1, vec![line("a")]);
+        assert!(view.next_job(now).is_some() && view.is_writing());
+        view.failed(now);
+        assert_eq!((view.is_writing(), view.give_up(), view.lag_bytes()), (false, 10, 0));
+        view.wait_no_longer();
+        assert!(view.is_clean() && view.next_job(now).is_none());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Deleting, archiving, and taking back from the archive.
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::text::counted;
@@ -20,6 +20,12 @@ use crate::turn::Input;
 pub(super) type CloseReply = oneshot::Sender<Result<Closed, NotClosed>>;
 /// Where the answer to a wish to have it back goes.
 pub(super) type RestoreReply = oneshot::Sender<Result<Restored, NotRestored>>;
+
+/// Whoever wants it back, and what was taken back already: a crash in between changes nothing of that.
+pub(super) struct Restoring {
+    pub reply: RestoreReply,
+    pub taken: Arc<OnceLock<Restored>>,
+}
 
 /// Whoever wants the session closed, and how far it is.
 pub(super) struct Closer {
@@ -129,7 +135,7 @@ impl Session {
         }
         self.forget();
         if let Life::Loading(loading) = &mut self.state {
-            loading.restore = Some(reply);
+            loading.restore = Some(Restoring { reply, taken: Arc::default() });
         }
         self.begin_load(ctx);
     }

@@ -1,7 +1,6 @@
 //! The transcript file follows the durable commits.
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::ids::EntryId;
 
 use super::{Life, Session};
 use crate::file;

@@ -67,8 +67,8 @@ impl Session {
             event.verdict = Some(format!("its messages wait, and it is tried again in {} s", wait.as_secs()));
             self.shared.log.record(event);
         }
-        if let Some(reply) = restore {
-            answer(reply, Err(NotRestored::Failed(why.to_owned())));
+        if let Some(restoring) = restore {
+            answer(restoring.reply, Err(NotRestored::Failed(why.to_owned())));
         }
         for mail in refused {
             self.refuse_held(mail, ctx);

@@ -70,10 +70,11 @@ impl Session {
                 }
             }
             Exit::Moving => {
-                // A write that is under way would make the file anew behind the move.
-                let written = live.view.is_clean() || live.view.is_failing();
-                if written && !live.view.is_writing() && live.submitted.is_empty() {
+                // A write that comes after the move would make the file anew.
+                let written = live.view.is_clean() || (live.view.is_failing() && !live.view.is_writing());
+                if written && live.submitted.is_empty() {
                     live.exit = Exit::Closed;
+                    self.shared.metrics.view_lag_bytes.dec_by(live.view.give_up() as i64);
                     self.move_away(ctx);
                 }
             }
@@ -98,10 +99,13 @@ impl Session {
     /// The transcript is closed for good, `how` in a word: the session leaves, or begins a new one for what has come
     /// meanwhile.
     pub(super) fn closed(&mut self, how: &str, ctx: &mut Ctx<Self>) {
-        let Life::Live(live) = &self.state else { return };
+        let Life::Live(live) = &mut self.state else { return };
         self.shared.transcripts.index().ended(self.lease.key());
         if live.machine.waiting() == 0 && self.lease.try_release() {
             self.go(ExitReason::Passivated, Some(how), ctx);
+        } else if live.machine.is_stopping() {
+            live.exit = Exit::Wanted;
+            self.leave_if_wanted(ctx);
         } else {
             self.reload(ctx);
         }

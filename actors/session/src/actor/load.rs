@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::chat::{StopReason, Usage};
@@ -94,10 +94,10 @@ impl Session {
 
     pub(super) fn begin_load(&mut self, ctx: &mut Ctx<Self>) {
         let (life, now) = (self.life, self.now());
-        let mut restore = false;
+        let mut restore = None;
         if let Life::Loading(loading) = &mut self.state {
             loading.since = now.mono;
-            restore = loading.restore.is_some();
+            restore = loading.restore.as_ref().map(|restoring| Arc::clone(&restoring.taken));
         }
         self.join_sweep(ctx);
         let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
@@ -106,11 +106,11 @@ impl Session {
             let mut loaded = load.await.map_err(|_| JournalError::Closed)??;
             let pool = Arc::clone(&shared.ports.offload);
             let mut restored = None;
-            if restore {
+            if let Some(taken) = restore {
                 let (around, file, of) = (Arc::clone(&shared), Arc::clone(&file), key.clone());
                 let back = offload(&*pool, move || {
                     let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
-                    take_back(&around, &of, &loaded)
+                    take_back(&around, &of, &loaded, &taken)
                 });
                 restored = Some(back.await.map_err(|_| LoadError::Lost)??);
                 // Its answer means that what was moved away before is durable: else that would move this one.
@@ -204,8 +204,8 @@ impl Session {
         if inbox > 0 {
             self.list();
         }
-        if let (Some(reply), Some(restored)) = (restore, restored) {
-            self.restored(reply, restored);
+        if let (Some(restoring), Some(restored)) = (restore, restored) {
+            self.restored(restoring.reply, restored);
         }
         self.join_sweep(ctx);
         self.stand_in_line(ctx);
@@ -329,11 +329,24 @@ fn move_away(shared: &Shared, loaded: &Loaded) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Takes an archived transcript back, if its place is free.
-fn take_back(shared: &Shared, key: &SessionKey, loaded: &Loaded) -> Result<Result<Restored, NotRestored>, LoadError> {
+/// Takes an archived transcript back, if its place is free, unless that was done before a crash.
+fn take_back(
+    shared: &Shared,
+    key: &SessionKey,
+    loaded: &Loaded,
+    taken: &OnceLock<Restored>,
+) -> Result<Result<Restored, NotRestored>, LoadError> {
+    if let Some(taken) = taken.get() {
+        return Ok(Ok(taken.clone()));
+    }
     move_away(shared, loaded)?;
     let in_use = loaded.view.length > 0 || !loaded.lines.is_empty() || !loaded.inbox.is_empty();
-    Ok(if in_use { Err(NotRestored::InUse) } else { shared.transcripts.restore(key) })
+    let restored = if in_use { Err(NotRestored::InUse) } else { shared.transcripts.restore(key) };
+    if let Ok(restored) = &restored {
+        // It is the first: else this was answered above.
+        let _ = taken.set(restored.clone());
+    }
+    Ok(restored)
 }
 
 fn open(disk: &dyn Disk, path: &Path, loaded: Loaded, now_ms: u64, window_tokens: u64) -> io::Result<Opened> {

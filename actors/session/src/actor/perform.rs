@@ -56,12 +56,14 @@ impl Session {
                     return;
                 }
                 Effect::Leave => {
-                    if let Life::Live(live) = &mut self.state {
-                        live.work = None;
-                    }
                     self.crash.clear_turn();
-                    self.set_exit(Exit::Wanted);
-                    self.write_view_once_more(ctx);
+                    let Life::Live(live) = &mut self.state else { return };
+                    live.work = None;
+                    // Whose transcript has ended leaves once that is put away.
+                    if live.exit == Exit::No {
+                        self.set_exit(Exit::Wanted);
+                        self.write_view_once_more(ctx);
+                    }
                 }
             }
         }

@@ -93,6 +93,11 @@ impl Machine {
         self.leaving || self.closed || self.closing.is_some()
     }
 
+    /// Whether it leaves because the process stops.
+    pub fn is_stopping(&self) -> bool {
+        self.leaving
+    }
+
     pub(super) fn leave_if_done(&mut self, out: &mut Vec<Effect>) {
         // What was cancelled while it waited ends first: the next process must not run it.
         let ends_one = !self.checkpointed && self.inbox.next_cancelled().is_some();
