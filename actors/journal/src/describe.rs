@@ -132,6 +132,7 @@ fn about_commit(commit: &Commit, at_ms: u64, content: bool) -> Value {
         TurnEnd::Done => json!({"turn": turn, "end": "done"}),
         TurnEnd::Dead { reason } => json!({"turn": turn, "end": "dead", "reason": reason}),
         TurnEnd::Cancelled { why } => json!({"turn": turn, "end": "cancelled", "reason": why}),
+        TurnEnd::Joined { into } => json!({"turn": turn, "end": "joined", "into": into}),
     };
     let mut about =
         json!({"number": commit.number, "epoch": commit.epoch, "at_ms": at_ms, "session_id": commit.session});

@@ -254,6 +254,7 @@ fn size_of(commit: &Commit) -> usize {
         .iter()
         .map(|(_, end)| match end {
             TurnEnd::Done => 48,
+            TurnEnd::Joined { into: _ } => 64,
             TurnEnd::Dead { reason: why } | TurnEnd::Cancelled { why } => 64 + MessageId::BYTES_MAX + why.len(),
         })
         .sum();

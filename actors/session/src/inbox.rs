@@ -63,7 +63,10 @@ impl Cancelled {
 pub struct Inbox {
     waiting: VecDeque<InboxItem>,
     running: Option<(Seq, TurnId)>,
+    /// Up to here all have ended.
     ended: Seq,
+    /// Up to here the journal had told of all that were open: others have ended.
+    told: Seq,
     /// Of those that wait: cancelled. They end as such when they are first, so that their messages stand in the
     /// transcript, which is what knows them again.
     cancelled: Vec<(Seq, Cancelled)>,
@@ -86,6 +89,9 @@ impl Inbox {
         if self.waiting.get(at).is_some_and(|other| other.seq == seq) || self.waits(turn) {
             return Offered::Known;
         }
+        if seq <= self.told {
+            return Offered::Ended;
+        }
         if self.waiting.len() >= ITEMS_MAX {
             self.missed = true;
             return Offered::Full;
@@ -94,21 +100,14 @@ impl Inbox {
         Offered::Added
     }
 
-    /// Takes what the journal has at an activation, in order. What is before the first of it has ended.
-    pub fn restore(&mut self, items: Vec<InboxItem>) {
-        if let Some(first) = items.first() {
-            self.end_through(Seq(first.seq.0.saturating_sub(1)));
-        }
+    /// Takes what the journal has at an activation, in order. Whatever else is up to `through` has ended.
+    pub fn restore(&mut self, items: Vec<InboxItem>, through: Seq) {
+        self.waiting.retain(|item| item.seq > through);
+        let told = std::mem::take(&mut self.told);
         for item in items {
             self.offer(item);
         }
-    }
-
-    /// Everything up to `seq` has ended.
-    pub fn end_through(&mut self, seq: Seq) {
-        self.ended = self.ended.max(seq);
-        let ended = self.ended;
-        self.waiting.retain(|item| item.seq > ended);
+        self.told = told.max(through);
     }
 
     /// Takes out the first turn; it counts as running until [`end_running`](Self::end_running).
@@ -210,7 +209,7 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
     use protocol::journal::LogPosition;
@@ -251,13 +250,40 @@ mod tests {
         assert_eq!((inbox.len(), inbox.cancelled()), (2, 1));
         assert_eq!(inbox.next_cancelled(), Some(Cancelled::Left));
         let mut inbox = inbox.into_early();
-        inbox.restore((2..=3).map(item).collect());
+        inbox.restore((2..=3).map(item).collect(), Seq(3));
         assert_eq!(inbox.next_cancelled(), Some(Cancelled::Left));
         assert_eq!(inbox.begin().unwrap().seq, Seq(2));
         inbox.end_running();
         assert_eq!(inbox.next_cancelled(), None);
         assert_eq!(inbox.cancel_all(), 1);
         assert_eq!(inbox.next_cancelled(), Some(Cancelled::Stopped));
+    }
+
+    #[test]
+    fn a_late_hint_of_what_the_load_did_not_have_is_ended() {
+        let mut inbox = Inbox::default();
+        for seq in [2, 4, 6] {
+            inbox.offer(item(seq));
+        }
+        // 1 runs again, and 2 and 4 ended in the meantime: they joined it before the load, 3 waits and 6 came behind it.
+        inbox.restore(vec![item(1), item(3)], Seq(5));
+        for (seq, expected) in [
+            (1, Offered::Known),
+            (2, Offered::Ended),
+            (3, Offered::Known),
+            (4, Offered::Ended),
+            (5, Offered::Ended),
+            (6, Offered::Known),
+            (7, Offered::Added),
+        ] {
+            assert_eq!(inbox.offer(item(seq)), expected, "{seq}");
+        }
+        let begun = std::iter::from_fn(|| {
+            let item = inbox.begin()?;
+            inbox.end_running();
+            Some(item.seq.0)
+        });
+        assert_eq!(begun.collect::<Vec<_>>(), [1, 3, 6, 7]);
     }
 
     #[test]
@@ -278,6 +304,8 @@ mod tests {
         End,
         Cancel(u64),
         CancelAll,
+        /// Of the places up to the first, the journal has those open whose bit is set in the second.
+        Restore(u64, u16),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -287,6 +315,7 @@ mod tests {
             2 => Just(Step::End),
             1 => (1..12u64).prop_map(Step::Cancel),
             1 => Just(Step::CancelAll),
+            1 => (0..12u64, any::<u16>()).prop_map(|(through, open)| Step::Restore(through, open)),
         ];
         proptest::collection::vec(step, 0..60)
     }
@@ -298,10 +327,11 @@ mod tests {
             let mut waiting = BTreeMap::new();
             let mut running = None;
             let mut high = 0;
+            let mut ended = BTreeSet::new();
             for step in steps {
                 match step {
                     Step::Offer(seq) => {
-                        let expected = if seq <= high {
+                        let expected = if seq <= high || ended.contains(&seq) {
                             Offered::Ended
                         } else if running == Some(seq) || waiting.contains_key(&seq) {
                             Offered::Known
@@ -331,6 +361,20 @@ mod tests {
                         waiting.values_mut().for_each(|cancelled| *cancelled = true);
                         prop_assert_eq!(inbox.cancel_all(), fresh);
                     }
+                    Step::Restore(through, open) if running.is_none() => {
+                        let mut items = Vec::new();
+                        for seq in 1..=through {
+                            if seq > high && !ended.contains(&seq) && open & (1 << seq) != 0 {
+                                items.push(item(seq));
+                                waiting.entry(seq).or_insert(false);
+                            } else {
+                                ended.insert(seq);
+                                waiting.remove(&seq);
+                            }
+                        }
+                        inbox.restore(items, Seq(through));
+                    }
+                    Step::Restore(..) => {}
                 }
                 prop_assert_eq!(inbox.next_cancelled().is_some(), waiting.first_key_value().is_some_and(|(_, cancelled)| *cancelled));
                 prop_assert_eq!(inbox.cancelled(), waiting.values().filter(|cancelled| **cancelled).count());

@@ -257,7 +257,11 @@ fn written_log() -> Arc<PowerCutDisk> {
             continue;
         }
         let Loaded { session, epoch, next_commit, .. } = journal.load(name.clone()).try_recv().unwrap().unwrap();
-        let end = if n % 7 == 0 { TurnEnd::Dead { reason: "crashes".into() } } else { TurnEnd::Done };
+        let end = match n % 7 {
+            0 => TurnEnd::Dead { reason: "crashes".into() },
+            3 => TurnEnd::Joined { into: TurnId(Uuid::from_u128(u128::from(n) - 1)) },
+            _ => TurnEnd::Done,
+        };
         let id = DeliveryId { turn, n: 1 };
         let out = Out { id, turn, route: push, text: "y".repeat(40).into(), parts: 1 };
         drop(journal.commit(Commit {

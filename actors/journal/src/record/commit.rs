@@ -35,6 +35,10 @@ pub(super) fn put_commit(to: &mut Vec<u8>, commit: &Commit, at_ms: u64, endings:
                 to.push(2);
                 put_text(to, why);
             }
+            TurnEnd::Joined { into } => {
+                to.push(3);
+                put_uuid(to, into.0);
+            }
         }
         put_option(to, ending.as_ref(), |to, ending| {
             to.extend_from_slice(&ending.id.to_le_bytes());
@@ -44,13 +48,21 @@ pub(super) fn put_commit(to: &mut Vec<u8>, commit: &Commit, at_ms: u64, endings:
     }
     put_lines(to, &commit.lines);
     let moves = commit.closes.and_then(|closes| if let Closes::Moves(place) = closes { Some(place) } else { None });
-    if !commit.out.is_empty() || moves.is_some() {
+    let joins = joins(commit);
+    if joins || !commit.out.is_empty() || moves.is_some() {
         put_int(to, commit.out.len() as u64);
         commit.out.iter().for_each(|out| put_out(to, out));
     }
-    if let Some(place) = moves {
+    if joins {
+        put_option(to, moves, put_move);
+    } else if let Some(place) = moves {
         put_move(to, place);
     }
+}
+
+/// Whether a turn ends in it that was taken up by another one.
+pub(super) fn joins(commit: &Commit) -> bool {
+    commit.ended.iter().any(|(_, end)| matches!(end, TurnEnd::Joined { .. }))
 }
 
 /// `kind`: its type byte, which tells the forms apart.
@@ -70,6 +82,7 @@ pub(super) fn commit(from: &mut Reader<'_>, kind: u8) -> Result<(Commit, u64, Ve
             0 => TurnEnd::Done,
             1 => TurnEnd::Dead { reason: from.shared()? },
             2 => TurnEnd::Cancelled { why: from.shared()? },
+            3 if kind == 27 => TurnEnd::Joined { into: TurnId(from.uuid()?) },
             _ => return Err(Malformed::Tag),
         };
         Ok(((turn, end), from.option(ending)?))
@@ -79,6 +92,11 @@ pub(super) fn commit(from: &mut Reader<'_>, kind: u8) -> Result<(Commit, u64, Ve
     let out = if kind == 2 { Vec::new() } else { from.list(out)? };
     let closes = match (closed, kind) {
         (true, 24) => Some(Closes::Moves(take_move(from)?)),
+        (true, 27) => Some(from.option(take_move)?.map_or(Closes::Moved, Closes::Moves)),
+        (false, 27) => match from.option(take_move)? {
+            Some(_) => return Err(Malformed::Tag),
+            None => None,
+        },
         (true, _) => Some(Closes::Moved),
         (false, 24) => return Err(Malformed::Tag),
         (false, _) => None,

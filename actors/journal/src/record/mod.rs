@@ -24,6 +24,7 @@
 //! | 24 | `Commit` | one that ends its transcript, whose file has to be moved; with rows |
 //! | 25 | `Moving` | snapshot: a file that still has to be moved, copied forward |
 //! | 26 | `Moved` | it was |
+//! | 27 | `Commit` | one that ends turns which were taken up by another; with rows, and the move if its transcript ends |
 //!
 //! Types only ever get added: an older program refuses a log that has one it does not know, this one reads them all.
 //!
@@ -235,7 +236,7 @@ fn take(kind: u8, from: &mut Reader<'_>) -> Result<Record, BadRecord> {
             let (key, message) = accepted(from)?;
             Record::Accepted { key, message: Arc::new(message) }
         }
-        2 | 13 | 24 => {
+        2 | 13 | 24 | 27 => {
             let (commit, at_ms, endings) = commit::commit(from, kind)?;
             Record::Commit { commit: Box::new(commit), at_ms, endings }
         }

@@ -4,7 +4,7 @@ use protocol::journal::{Accepted, Closes};
 use protocol::turn::Route;
 
 use super::Record;
-use super::commit::{put_commit, put_lines};
+use super::commit::{joins, put_commit, put_lines};
 use super::keys::{put_key, put_left, put_mark};
 use super::message::put_accepted;
 use super::moving::put_moving;
@@ -25,7 +25,9 @@ impl Record {
                 }
             }
             Self::Commit { commit, .. } => {
-                if let Some(Closes::Moves(_)) = commit.closes {
+                if joins(commit) {
+                    27
+                } else if let Some(Closes::Moves(_)) = commit.closes {
                     24
                 } else if commit.out.is_empty() {
                     2

@@ -135,6 +135,7 @@ fn end() -> impl Strategy<Value = TurnEnd> {
         Just(TurnEnd::Done),
         text(20).prop_map(|reason| TurnEnd::Dead { reason }),
         text(20).prop_map(|why| TurnEnd::Cancelled { why }),
+        turn().prop_map(|into| TurnEnd::Joined { into }),
     ]
 }
 
@@ -279,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(kind in 0u8..24, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(kind in 0u8..29, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Record::decode(kind, &bytes);
     }
 
@@ -295,8 +296,27 @@ proptest! {
 
 #[test]
 fn an_unknown_type_is_not_skipped() {
-    assert_eq!(Record::decode(27, &[]).unwrap_err(), BadRecord::UnknownKind(27));
+    assert_eq!(Record::decode(28, &[]).unwrap_err(), BadRecord::UnknownKind(28));
     assert_eq!(Record::decode(5, &[1, b'a', 0]).unwrap_err(), BadRecord::Malformed(Malformed::Long));
+}
+
+#[test]
+fn a_turn_that_joined_another_is_in_a_record_that_an_older_program_refuses() {
+    let Record::Commit { commit, at_ms, endings } = of_the_first_version(2) else { panic!("it is one") };
+    let place = Move { to: Shelf::Archive, at_ms: 9 };
+    for closes in [None, Some(Closes::Moved), Some(Closes::Moves(place))] {
+        let mut commit = Commit { closes, ..(*commit).clone() };
+        commit.ended[1].1 = TurnEnd::Joined { into: commit.ended[0].0 };
+        let record = Record::Commit { commit: Box::new(commit), at_ms, endings: endings.clone() };
+        let mut bytes = Vec::new();
+        record.put(&mut bytes);
+        assert_eq!(record.kind(), 27);
+        for older in [2, 13, 24] {
+            let refused = Record::decode(older, &bytes).unwrap_err();
+            assert_eq!(refused, BadRecord::Malformed(Malformed::Tag), "{older}");
+        }
+        assert_eq!(format!("{:?}", Record::decode(27, &bytes).unwrap()), format!("{record:?}"));
+    }
 }
 
 /// Each record as the first version wrote it, before there were push routes, rows and letters with contents.

@@ -1,6 +1,6 @@
 //! What is asked of the state. **Invariant:** pure.
 
-use domain::ids::{Epoch, SessionId, SessionKey, TurnId};
+use domain::ids::{Epoch, Seq, SessionId, SessionKey, TurnId};
 use protocol::journal::{Commit, InboxItem, Loaded, LogPosition, OpenRow, OpenWork, TurnEnd, Unfinished};
 
 use super::State;
@@ -86,6 +86,7 @@ impl State {
             view: key.view.clone(),
             lines: Vec::new(),
             inbox: key.open.iter().map(OpenTurn::item).collect(),
+            through: Seq(key.next_seq.0.saturating_sub(1)),
             cut: key.cut(),
             moving: ended.map(|ended| ended.moving.clone()),
         };

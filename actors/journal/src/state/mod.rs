@@ -1,5 +1,6 @@
 //! The state that the log describes. Every record changes it through [`State::apply`], while it is being written and
-//! while it is being recovered, so both see the same. **Invariant:** pure; accepted = done + dead + cancelled + open.
+//! while it is being recovered, so both see the same. **Invariant:** pure; accepted = done + dead + cancelled + open, where
+//! a turn that joined another counts as done.
 
 mod ask;
 mod change;
@@ -315,7 +316,7 @@ impl State {
         let open = self.entry(name, at).take_open(turn);
         let count = u64::from(open.is_some());
         let reason = match end {
-            TurnEnd::Done => {
+            TurnEnd::Done | TurnEnd::Joined { into: _ } => {
                 self.totals.done += count;
                 None
             }

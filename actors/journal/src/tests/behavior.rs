@@ -195,6 +195,39 @@ fn dead_letters_stay_and_the_sum_holds() {
 }
 
 #[test]
+fn a_turn_that_joined_another_counts_as_done_and_is_known_again() {
+    let mut machine = start();
+    for n in 1..=3 {
+        machine.enqueue(message("a", n, &format!("m{n}"), b"x"));
+    }
+    let loaded = machine.load(&key("a"));
+    assert_eq!((loaded.inbox.len(), loaded.through), (3, loaded.inbox[2].seq));
+    let mut step = commit(&key("a"), loaded.session, loaded.epoch, 1);
+    step.tools_started = vec![ToolCallId("c1".into())];
+    machine.commit(step);
+    let mut join = commit(&key("a"), loaded.session, loaded.epoch, 2);
+    join.ended = vec![(turn(2), TurnEnd::Joined { into: turn(1) })];
+    machine.commit(join);
+    let status = machine.status();
+    assert_eq!((status.accepted, status.done, status.open), (3, 1, 2));
+    for _ in 0..2 {
+        let ended = Enqueued::Duplicate { turn: turn(2), state: DuplicateState::Ended };
+        assert_eq!(machine.enqueue(message("a", 9, "m2", b"x")), ended);
+        machine = machine.kill();
+        assert_eq!(machine.report.open_turns, 2);
+    }
+    let again = machine.load(&key("a"));
+    let open: Vec<_> = again.inbox.iter().map(|item| item.turn).collect();
+    assert_eq!((open, again.through), (vec![turn(1), turn(3)], loaded.through));
+    let cut = again.cut.unwrap();
+    assert_eq!(
+        (cut.started.turn, cut.tools_started),
+        (turn(1), vec![ToolCallId("c1".into())]),
+        "it goes on where it was"
+    );
+}
+
+#[test]
 fn an_open_turn_is_found_without_its_session_also_after_a_restart() {
     let mut machine = start();
     machine.enqueue(message("a", 1, "m1", b"x"));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::ids::{Attempt, Epoch, SessionId, SessionKey, ToolCallId, TurnId};
+use domain::ids::{Attempt, Epoch, Seq, SessionId, SessionKey, ToolCallId, TurnId};
 
 use super::{InboxItem, Out};
 
@@ -44,6 +44,11 @@ pub enum TurnEnd {
     Cancelled {
         /// Why.
         why: Arc<str>,
+    },
+    /// Its message was taken up by another turn of the same session, whose answer is its answer too. Counts as done.
+    Joined {
+        /// That turn.
+        into: TurnId,
     },
 }
 
@@ -173,6 +178,8 @@ pub struct Loaded {
     pub lines: Vec<Line>,
     /// Waiting turns in order, the cut one (if any) first.
     pub inbox: Vec<InboxItem>,
+    /// The last place given out in the accept order: a turn up to it that is not in `inbox` has ended.
+    pub through: Seq,
     /// The turn that had begun.
     pub cut: Option<CutTurn>,
     /// The file of an earlier transcript of this key, which has to be moved away before anything else.

@@ -171,7 +171,7 @@ impl Session {
             Some(_) => loaded.inbox.iter().map(|item| item.turn).collect(),
             None => Vec::new(),
         };
-        let effects = machine.load(loaded.inbox, early, turn::Standing { cut, answered }, now);
+        let effects = machine.load(loaded.inbox, loaded.through, early, turn::Standing { cut, answered }, now);
         let inbox = machine.waiting();
         let row =
             (!read.tree.is_empty()).then(|| self.shared.transcripts.index().loaded(self.lease.key(), Row::read(&read)));

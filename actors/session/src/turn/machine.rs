@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::body::TurnBody;
-use domain::ids::{Attempt, TurnId};
+use domain::ids::{Attempt, Seq, TurnId};
 use domain::prompt::{stuck_notice, too_large_notice};
 use domain::reset::Reason;
 use protocol::journal::{Accepted, Closes, InboxItem, TurnEnd};
@@ -91,18 +91,22 @@ impl Machine {
         }
     }
 
-    /// Takes what the journal has: the waiting turns (the cut one first), and how the cut one was left.
+    /// Takes what the journal has: the waiting turns (the cut one first), how far these go, and how the cut one was left.
     /// `early` are hints that came in the meantime. Turns whose end stands in the transcript (`answered`: it is ahead of
     /// a journal that was restored from a backup) end as done and do not run.
-    pub fn load(&mut self, items: Vec<InboxItem>, early: Inbox, loaded: Standing, now: Now) -> Vec<Effect> {
+    pub fn load(
+        &mut self,
+        items: Vec<InboxItem>,
+        through: Seq,
+        early: Inbox,
+        loaded: Standing,
+        now: Now,
+    ) -> Vec<Effect> {
         let mut out = Vec::new();
         let Standing { cut, answered } = loaded;
         let (done, items): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| answered.contains(&item.turn));
         self.inbox = early;
-        if let Some(last) = done.last() {
-            self.inbox.end_through(last.seq);
-        }
-        self.inbox.restore(items);
+        self.inbox.restore(items, through);
         self.cut = cut.filter(|cut| !answered.contains(&cut.turn.started.turn)).map(Box::new);
         if !done.is_empty() {
             let ended = done.iter().map(|item| (item.turn, TurnEnd::Done)).collect();

@@ -17,6 +17,7 @@ pub struct Books {
     /// How far the file had what `lines` no longer has.
     pub view: ViewMark,
     pub open: Vec<Arc<Accepted>>,
+    through: Seq,
     pub started: Option<Started>,
     pub tools_started: Vec<ToolCallId>,
     pub left_by: Option<LeftBy>,
@@ -77,6 +78,7 @@ impl FakeJournal {
 impl Books {
     fn load(&mut self) -> Loaded {
         self.epoch += 1;
+        self.through = self.open.last().map_or(self.through, |last| last.seq.max(self.through));
         let left_by = self.left_by.replace(LeftBy::Crash);
         let cut = left_by.zip(self.open.first()).map(|(left_by, first)| CutTurn {
             started: self.started.unwrap_or(Started {
@@ -98,6 +100,7 @@ impl Books {
             view: self.view.clone(),
             lines: self.lines.clone(),
             inbox: self.open.iter().map(item).collect(),
+            through: self.through,
             cut,
             moving: self.moving.clone(),
         }

@@ -341,7 +341,7 @@ fn a_turn_whose_end_stands_in_the_transcript_ends_without_running_again() {
         written: Written { user: true, messages: Vec::new() },
     };
     let standing = Standing { cut: Some(cut), answered: [turn_id(2)].into() };
-    let effects = machine.load(items, Inbox::default(), standing, now);
+    let effects = machine.load(items, Seq(4), Inbox::default(), standing, now);
     let Some(Effect::Commit(batch)) = effects.first() else { panic!("{effects:?}") };
     assert_eq!(batch.ended, [(turn_id(2), TurnEnd::Done)]);
     machine.step(Input::Committed, now);
@@ -444,7 +444,7 @@ fn a_cut_turn_whose_message_is_gone_leaves_no_call_without_a_result() {
         written: Written { user: true, messages: vec![Message::Assistant(said.into())] },
     };
     let items = vec![InboxItem { inline: None, ..item(2) }];
-    machine.load(items, Inbox::default(), Standing { cut: Some(cut), ..Standing::default() }, now);
+    machine.load(items, Seq(2), Inbox::default(), Standing { cut: Some(cut), ..Standing::default() }, now);
     machine.step(Input::Placed, now);
     let effects = machine.step(Input::Unreadable, now);
     let batch = effects.iter().find_map(|effect| if let Effect::Commit(batch) = effect { Some(batch) } else { None });

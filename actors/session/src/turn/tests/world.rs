@@ -362,7 +362,9 @@ impl World {
             }
         });
         let items = self.open.iter().map(|seq| item(*seq)).collect();
-        let effects = self.machine.load(items, Inbox::default(), Standing { cut, ..Standing::default() }, self.now);
+        let through = Seq(self.next_seq - 1);
+        let standing = Standing { cut, ..Standing::default() };
+        let effects = self.machine.load(items, through, Inbox::default(), standing, self.now);
         self.perform(effects);
         self.place();
     }
