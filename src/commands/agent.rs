@@ -27,6 +27,7 @@ use crate::exit::{Exit, ExitCode};
 enum Piece {
     Delta(String),
     Tool(String),
+    Notice(String),
     Finished { result: TurnResult, text: String },
 }
 
@@ -115,7 +116,7 @@ async fn once(host: &Host, key: &SessionKey, text: &str) -> anyhow::Result<()> {
             Err(Exit::new(ExitCode::Interrupted, "interrupted").into())
         }
         said = host.say(key, text, |piece| shown.show(piece)) => match said? {
-            TurnResult::Done => Ok(()),
+            TurnResult::Done | TurnResult::Joined => Ok(()),
             TurnResult::Failed | TurnResult::DeadLettered | TurnResult::Cancelled => {
                 Err(Exit::new(ExitCode::Failed, "the turn was not answered; the text above says why").into())
             }
@@ -137,12 +138,12 @@ impl Shown {
                 write!(out, "{}", harmless(&text))?;
                 self.text.push_str(&text);
             }
-            Piece::Tool(name) => {
+            Piece::Tool(text) | Piece::Notice(text) => {
                 let newline = if self.text.is_empty() { "" } else { "\n" };
                 self.text.clear();
                 write!(out, "{newline}")?;
                 out.flush()?;
-                eprintln!("[{name}]");
+                eprintln!("[{}]", harmless(&text));
             }
             Piece::Finished { text, .. } => {
                 if self.text.is_empty() {
@@ -173,6 +174,7 @@ impl Host {
                     match event.what {
                         TurnProgress::Delta(text) => show(Piece::Delta(text))?,
                         TurnProgress::ToolStarted { name, .. } => show(Piece::Tool(name))?,
+                        TurnProgress::Notice(text) => show(Piece::Notice(text.to_string()))?,
                         TurnProgress::Finished(finished) => {
                             show(Piece::Finished { result: finished.result, text: finished.text.clone() })?;
                             return Ok(finished.result);
@@ -228,11 +230,13 @@ fn read_piece(line: &str) -> Option<Piece> {
     match event["event"].as_str()? {
         "delta" => Some(Piece::Delta(text())),
         "tool_started" => Some(Piece::Tool(event["name"].as_str().unwrap_or_default().to_owned())),
+        "notice" => Some(Piece::Notice(text())),
         "finished" => {
             let result = match event["result"].as_str()? {
                 "done" => TurnResult::Done,
                 "cancelled" => TurnResult::Cancelled,
                 "dead_lettered" => TurnResult::DeadLettered,
+                "joined" => TurnResult::Joined,
                 _ => TurnResult::Failed,
             };
             Some(Piece::Finished { result, text: text() })

@@ -26,6 +26,7 @@ mod key;
 mod locations;
 mod position;
 mod providers;
+mod queue;
 mod rules;
 mod schema;
 mod secret;

@@ -330,7 +330,7 @@ fn a_bad_variable_is_named_and_an_unknown_one_is_a_warning() {
         ("GREENROOM_API__PROT", "unknown key api.prot is ignored; did you mean port?"),
         ("GREENROOM_NOTHING", "unknown key nothing is ignored"),
         ("GREENROOM_API__PORT__DEEPER", "unknown key api.port.deeper is ignored"),
-        ("GREENROOM_QUEUE__MODE", "not used by this version, in the top level: queue"),
+        ("GREENROOM_TRANSCRIPTION__X", "not used by this version, in the top level: transcription"),
     ] {
         assert_eq!(warned("{}", &[(variable, "1")]), [format!("environment variable {variable}: {expect}")]);
     }

@@ -90,6 +90,7 @@ pub(crate) fn result_word(result: TurnResult) -> &'static str {
         TurnResult::Failed => "failed",
         TurnResult::DeadLettered => "dead_lettered",
         TurnResult::Cancelled => "cancelled",
+        TurnResult::Joined => "joined",
     }
 }
 

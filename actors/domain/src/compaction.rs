@@ -256,6 +256,7 @@ fn says_something(kind: Kind) -> bool {
         | Kind::CustomMessage
         | Kind::BranchSummary => true,
         Kind::OtherRole
+        | Kind::Command
         | Kind::Compaction
         | Kind::Reset
         | Kind::Label

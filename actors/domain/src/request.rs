@@ -21,18 +21,37 @@ pub struct ToolSpec {
     pub idempotent: bool,
 }
 
+/// Stands between the parts of a system prompt.
+pub const SYSTEM_SEPARATOR: &str = "\n\n---\n\n";
+
+/// Whether the model may call the tools that it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// When it wants to.
+    Auto,
+    /// It may not: an answer is wanted. The tools are shown all the same, since calls of before stand in the messages, and
+    /// what the provider has in its cache begins with them.
+    None,
+}
+
 /// One model call.
 /// **Invariant:** every tool call in `messages` has exactly one result after it, and the first message is a user's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatRequest {
     /// Model name, as the provider knows it.
     pub model: Arc<str>,
-    /// System prompt.
+    /// System prompt, as most requests have it.
     pub system: Arc<str>,
+    /// What belongs to this conversation or request alone: follows `system`, behind [`SYSTEM_SEPARATOR`].
+    pub system_tail: Option<Arc<str>>,
     /// The conversation, oldest first.
     pub messages: Messages,
-    /// Tools on offer, in a fixed order; empty forbids tool calls.
+    /// Tools, in a fixed order; without any, no call is possible.
     pub tools: Arc<[ToolSpec]>,
+    /// Whether they may be called.
+    pub choice: ToolChoice,
+    /// How hard the model is to think, in the provider's word; `None` leaves that to it.
+    pub effort: Option<Arc<str>>,
     /// About how many tokens all of that has, by the estimate of [`crate::budget`].
     pub tokens: u64,
     /// Upper bound of the answer, in tokens.

@@ -270,7 +270,14 @@ mod tests {
         let said = |source: &str, timestamp_ms| {
             let content = [Content::text("x")].into();
             let turn = TurnId(uuid::Uuid::nil());
-            let mark = UserMark { turn, idempotency_key: format!("{source}:m:1").into(), body_hash: 0, accepted_ms: 0 };
+            let mark = UserMark {
+                turn,
+                idempotency_key: format!("{source}:m:1").into(),
+                body_hash: 0,
+                accepted_ms: 0,
+                into: None,
+                command: false,
+            };
             let head = Head { id: Arc::from("a"), parent: None, timestamp_ms };
             Entry::new(head, EntryKind::User(UserEntry { content, mark: Some(mark) }))
         };

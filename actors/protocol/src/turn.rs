@@ -93,6 +93,8 @@ pub enum TurnProgress {
         text: Arc<str>,
         /// Whether the turn goes on.
         more: bool,
+        /// Whether the next message goes on in the middle of this one: to people both are one.
+        merge: bool,
     },
     /// A tool call began.
     ToolStarted {
@@ -112,6 +114,8 @@ pub enum TurnProgress {
         /// Whether it failed.
         is_error: bool,
     },
+    /// Told to people by the program: no part of the answer.
+    Notice(Arc<str>),
     /// The one last event, sent when the end of the turn is durable.
     Finished(Arc<Finished>),
 }
@@ -144,6 +148,8 @@ pub enum TurnResult {
     DeadLettered,
     /// Cancelled by the user or by the system.
     Cancelled,
+    /// Its message was taken up by another turn, whose answer is its answer too. The text is empty.
+    Joined,
 }
 
 /// Where turn events go: the doors' hub. Called on an arbiter, so it never blocks; nobody watching is fine.

@@ -128,6 +128,7 @@ fn tokens(bytes: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use domain::chat::{Arguments, ToolResult};
+    use domain::request::ToolChoice;
     use serde_json::json;
 
     use super::*;
@@ -140,8 +141,11 @@ mod tests {
         let request = ChatRequest {
             model: "m".into(),
             system: "sys".into(),
+            system_tail: None,
             messages: messages.into(),
             tools: [].into(),
+            choice: ToolChoice::Auto,
+            effort: None,
             tokens: 2,
             max_tokens: 1,
             temperature: 0.0,

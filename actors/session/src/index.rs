@@ -58,8 +58,11 @@ struct Rows {
     ended: Option<HashSet<SessionKey>>,
 }
 
-/// The first words of a message.
+/// The first words of a message, but not of a command.
 pub fn preview(user: &UserEntry) -> Option<Arc<str>> {
+    if user.is_command() {
+        return None;
+    }
     let text = plain_text(&user.content);
     let line = text.lines().find(|line| !line.trim().is_empty())?;
     Some(Arc::from(ellipsis(line.trim(), PREVIEW_CHARS_MAX)))
@@ -67,7 +70,7 @@ pub fn preview(user: &UserEntry) -> Option<Arc<str>> {
 
 /// The first words of the first message.
 pub fn first_preview(transcript: &Transcript) -> Option<Arc<str>> {
-    preview(transcript.entries().iter().find_map(|entry| entry.user())?)
+    transcript.entries().iter().find_map(|entry| preview(entry.user()?))
 }
 
 /// The session's name.

@@ -171,6 +171,8 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
                 idempotency_key,
                 body_hash: accepted.body_hash,
                 accepted_ms: accepted.accepted_ms,
+                into: None,
+                command: false,
             };
             EntryKind::User(UserEntry { content: Arc::clone(&body.content), mark: Some(mark) })
         }

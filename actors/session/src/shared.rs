@@ -11,6 +11,7 @@ use domain::reset;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
 use protocol::metrics::{ByKind, Metrics};
+use protocol::queue::QueueRules;
 use protocol::supervision::{Kind, SupervisionLog};
 use protocol::turn::{Pulse, TurnEvents};
 use protocol::{provider, tools};
@@ -60,6 +61,8 @@ pub struct SessionConfig {
     pub policies: Arc<Policies>,
     /// When sessions begin anew by themselves.
     pub reset: reset::Rules,
+    /// What becomes of messages that come while a turn runs, where their session does not say.
+    pub queue: QueueRules,
 }
 
 /// What sessions need.

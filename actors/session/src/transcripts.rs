@@ -292,6 +292,8 @@ mod tests {
                 idempotency_key: format!("ws:{number}").into(),
                 body_hash: number,
                 accepted_ms: 0,
+                into: None,
+                command: false,
             };
             out += &user_line(&head, &UserEntry { content: [Content::text(text)].into(), mark: Some(mark) });
             out.push('\n');

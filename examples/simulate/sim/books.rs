@@ -311,7 +311,7 @@ impl Books {
                 turn.end = Some(finished.result);
                 let (crashes, deaths) = (turn.crashes, turn.deaths);
                 match finished.result {
-                    TurnResult::Done => self.counts.done += 1,
+                    TurnResult::Done | TurnResult::Joined => self.counts.done += 1,
                     TurnResult::Failed => self.counts.errors += 1,
                     TurnResult::Cancelled => self.counts.cancelled += 1,
                     TurnResult::DeadLettered => {
@@ -333,7 +333,8 @@ impl Books {
             | TurnProgress::Reasoning(_)
             | TurnProgress::StreamEnd { .. }
             | TurnProgress::ToolStarted { .. }
-            | TurnProgress::ToolEnded { .. } => {}
+            | TurnProgress::ToolEnded { .. }
+            | TurnProgress::Notice(_) => {}
         }
         self.check(!ended, || format!("{name} goes on after it was shown as finished"));
     }

@@ -180,13 +180,16 @@ fn line(event: &TurnEvent) -> String {
         TurnProgress::Started => of("started").done(),
         TurnProgress::Delta(text) => of("delta").text("text", text).done(),
         TurnProgress::Reasoning(text) => of("reasoning").text("text", text).done(),
-        TurnProgress::StreamEnd { text, more } => of("stream_end").text("text", text).raw("more", more).done(),
+        TurnProgress::StreamEnd { text, more, merge } => {
+            of("stream_end").text("text", text).raw("more", more).raw("merge", merge).done()
+        }
         TurnProgress::ToolStarted { call, name, arguments } => {
             of("tool_started").text("call_id", &call.0).text("name", name).text("arguments", arguments).done()
         }
         TurnProgress::ToolEnded { call, name, is_error } => {
             of("tool_ended").text("call_id", &call.0).text("name", name).raw("is_error", is_error).done()
         }
+        TurnProgress::Notice(text) => of("notice").text("text", text).done(),
         TurnProgress::Finished(finished) => finished_line(of("finished"), finished),
     }
 }

@@ -313,7 +313,7 @@ async fn standing(
             *state = match record {
                 TurnRecord::Open if status.turn == Some(turn) => TurnState::Begun,
                 TurnRecord::Open => TurnState::Waiting,
-                TurnRecord::Ended { result: TurnResult::Done, .. } => TurnState::Done,
+                TurnRecord::Ended { result: TurnResult::Done | TurnResult::Joined, .. } => TurnState::Done,
                 TurnRecord::Ended { result: TurnResult::Failed, .. } => TurnState::Failed,
                 TurnRecord::Ended { result: TurnResult::Cancelled, .. } => TurnState::Cancelled,
                 TurnRecord::Ended { result: TurnResult::DeadLettered, .. } => TurnState::Dead,

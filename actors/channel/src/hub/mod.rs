@@ -251,8 +251,8 @@ impl TurnEvents for Hub {
         slot.begin(&event, &self.ring_bytes);
         self.remember(slot, &event);
         let shown = Shown { round: slot.round, gap: slot.gap, restart: false, event };
-        if matches!(shown.event.what, TurnProgress::StreamEnd { .. }) {
-            slot.round += 1;
+        if let TurnProgress::StreamEnd { merge, .. } = shown.event.what {
+            slot.round += u32::from(!merge);
             if slot.gap {
                 slot.gap = false;
                 slot.ring.forget(shown.event.seq);

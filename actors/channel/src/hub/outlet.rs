@@ -198,6 +198,7 @@ fn join(last: &mut Shown, next: &Shown) -> bool {
             | TurnProgress::StreamEnd { .. }
             | TurnProgress::ToolStarted { .. }
             | TurnProgress::ToolEnded { .. }
+            | TurnProgress::Notice(_)
             | TurnProgress::Finished(_),
             _,
         ) => return false,
@@ -213,6 +214,7 @@ fn shown_bytes(shown: &Shown) -> usize {
         TurnProgress::StreamEnd { text, .. } => text.len(),
         TurnProgress::ToolStarted { name, arguments, .. } => name.len() + arguments.len(),
         TurnProgress::ToolEnded { name, .. } => name.len(),
+        TurnProgress::Notice(text) => text.len(),
         TurnProgress::Finished(finished) => finished.text.len(),
     }
 }
@@ -248,6 +250,7 @@ mod tests {
                     | TurnProgress::StreamEnd { .. }
                     | TurnProgress::ToolStarted { .. }
                     | TurnProgress::ToolEnded { .. }
+                    | TurnProgress::Notice(_)
                     | TurnProgress::Finished(_) => "-".to_owned(),
                 };
                 (shown.event.turn.0.as_u128(), shown.event.seq, text)
@@ -274,7 +277,7 @@ mod tests {
             outlet.show(&delta(1, seq, "a"));
             outlet.show(&delta(2, seq, "b"));
         }
-        outlet.show(&shown(1, 4, TurnProgress::StreamEnd { text: "".into(), more: true }));
+        outlet.show(&shown(1, 4, TurnProgress::StreamEnd { text: "".into(), more: true, merge: false }));
         outlet.show(&delta(1, 5, "z"));
         let pieces = [(1, 3, "aaa"), (2, 3, "bbb"), (1, 4, "-"), (1, 5, "z")];
         assert_eq!(taken(&outlet), pieces.map(|(turn, seq, text)| (turn, seq, text.to_owned())));

@@ -74,6 +74,7 @@ impl Ring {
             | TurnProgress::StreamEnd { .. }
             | TurnProgress::ToolStarted { .. }
             | TurnProgress::ToolEnded { .. }
+            | TurnProgress::Notice(_)
             | TurnProgress::Finished(_) => {
                 self.bytes += PIECE_BYTES + text_bytes(what);
                 self.pieces.push_back(Piece::Other(Again { seq, round, what: what.clone() }));
@@ -177,6 +178,7 @@ fn text_bytes(what: &TurnProgress) -> usize {
         TurnProgress::StreamEnd { text, .. } => text.len(),
         TurnProgress::ToolStarted { name, arguments, .. } => name.len() + arguments.len(),
         TurnProgress::ToolEnded { name, .. } => name.len(),
+        TurnProgress::Notice(text) => text.len(),
     }
 }
 
@@ -197,6 +199,7 @@ mod tests {
                 | TurnProgress::StreamEnd { .. }
                 | TurnProgress::ToolStarted { .. }
                 | TurnProgress::ToolEnded { .. }
+                | TurnProgress::Notice(_)
                 | TurnProgress::Finished(_) => None,
             })
             .collect()
@@ -237,7 +240,7 @@ mod tests {
         let mut ring = Ring::default();
         ring.push(1, 1, &TurnProgress::Started, 1000);
         ring.push(2, 1, &TurnProgress::Delta("a".into()), 1000);
-        ring.push(3, 1, &TurnProgress::StreamEnd { text: "a".into(), more: true }, 1000);
+        ring.push(3, 1, &TurnProgress::StreamEnd { text: "a".into(), more: true, merge: false }, 1000);
         ring.push(4, 2, &TurnProgress::Delta("b".into()), 1000);
         let seqs = |after| ring.since(after).events.iter().map(|again| again.seq).collect::<Vec<_>>();
         assert_eq!(seqs(0), [1, 2, 3, 4]);

@@ -116,7 +116,7 @@ fn who_joins_a_turn_that_nobody_remembers_is_told_of_the_gap_until_the_round_end
     let seen = Arc::new(Seen::default());
     let _watch = hub.watch_turn(&key("api:x"), TURN.parse().unwrap(), Keep::Yes, seen.clone());
     emit(&hub, "api:x", 1, 7, delta("b"));
-    emit(&hub, "api:x", 1, 8, TurnProgress::StreamEnd { text: "ab".into(), more: true });
+    emit(&hub, "api:x", 1, 8, TurnProgress::StreamEnd { text: "ab".into(), more: true, merge: false });
     emit(&hub, "api:x", 1, 9, delta("c"));
     assert_eq!(seen.take(), [(7, true, false), (8, true, false), (9, false, false)]);
 }

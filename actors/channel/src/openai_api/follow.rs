@@ -26,6 +26,8 @@ pub(crate) struct Follow {
     gap: bool,
     /// A round before said something, so the next one's text begins with a break.
     broken: bool,
+    /// The message before goes on in the next one.
+    merge: bool,
     last_end: Option<String>,
 }
 
@@ -38,6 +40,7 @@ impl Follow {
             round: 0,
             gap: false,
             broken: false,
+            merge: false,
             last_end: None,
         }
     }
@@ -47,7 +50,7 @@ impl Follow {
         if shown.restart || shown.event.attempt != self.attempt {
             self.attempt = shown.event.attempt;
             self.behind = (!self.sent.is_empty()).then(String::new);
-            (self.round, self.gap, self.broken, self.last_end) = (0, false, false, None);
+            (self.round, self.gap, self.broken, self.merge, self.last_end) = (0, false, false, false, None);
         }
         self.gap |= shown.gap;
         match &shown.event.what {
@@ -56,13 +59,16 @@ impl Follow {
                 self.round += text.len();
                 self.say(text)
             }
-            TurnProgress::StreamEnd { text, .. } => {
+            TurnProgress::StreamEnd { text, merge, .. } => {
                 let rest = if self.gap { Some(&**text) } else { text.get(self.round..) };
                 let said = rest.map(|rest| self.say(rest)).unwrap_or_default();
                 (self.round, self.gap) = (0, false);
                 if !text.is_empty() {
-                    self.broken = true;
-                    self.last_end = Some(text.to_string());
+                    match self.last_end.as_mut().filter(|_| self.merge) {
+                        Some(end) => end.push_str(text),
+                        None => self.last_end = Some(text.to_string()),
+                    }
+                    (self.broken, self.merge) = (!merge, *merge);
                 }
                 said
             }
@@ -70,7 +76,8 @@ impl Follow {
             TurnProgress::Started
             | TurnProgress::Reasoning(_)
             | TurnProgress::ToolStarted { .. }
-            | TurnProgress::ToolEnded { .. } => String::new(),
+            | TurnProgress::ToolEnded { .. }
+            | TurnProgress::Notice(_) => String::new(),
         }
     }
 
@@ -139,7 +146,7 @@ mod tests {
     }
 
     fn end(text: &str) -> TurnProgress {
-        TurnProgress::StreamEnd { text: text.into(), more: false }
+        TurnProgress::StreamEnd { text: text.into(), more: false, merge: false }
     }
 
     fn finished(text: &str) -> TurnProgress {
@@ -159,6 +166,17 @@ mod tests {
                 "two rounds",
                 vec![one(delta("a")), one(end("a")), one(end("")), one(delta("b")), one(end("b")), one(finished("b"))],
                 vec!["a", "\n\nb"],
+            ),
+            (
+                "one message in two parts",
+                vec![
+                    one(delta("a")),
+                    one(TurnProgress::StreamEnd { text: "a".into(), more: true, merge: true }),
+                    one(delta("b")),
+                    one(end("b")),
+                    one(finished("ab")),
+                ],
+                vec!["a", "b"],
             ),
             ("joined late", vec![(1, true, delta("b")), one(end("ab")), one(finished("ab"))], vec!["ab"]),
             (

@@ -46,7 +46,8 @@ impl ApiError {
     /// How a turn that gave no answer is told.
     pub(crate) fn of_turn(turn: TurnId, finished: &Finished) -> Option<Self> {
         let (status, code) = match finished.result {
-            TurnResult::Done => return None,
+            // Other turns join none of a request's, nor it one of theirs: it waits for an answer of its own.
+            TurnResult::Done | TurnResult::Joined => return None,
             TurnResult::Failed => (502, "provider_error"),
             TurnResult::DeadLettered => (500, "dead_lettered"),
             TurnResult::Cancelled => (409, "cancelled"),

@@ -104,7 +104,8 @@ impl Stream {
                     | TurnProgress::Reasoning(_)
                     | TurnProgress::StreamEnd { .. }
                     | TurnProgress::ToolStarted { .. }
-                    | TurnProgress::ToolEnded { .. } => {
+                    | TurnProgress::ToolEnded { .. }
+                    | TurnProgress::Notice(_) => {
                         let more = self.follow.see(&shown);
                         self.chunks.text(&mut out, &more);
                     }

@@ -26,13 +26,23 @@ struct Stream {
     /// Whether all of this round's text was shown.
     whole: bool,
     reasoning: bool,
+    /// What the messages before say that go on in the next one.
+    begun: String,
     last_end: Option<Arc<str>>,
     client_turn_id: Option<Arc<str>>,
 }
 
 impl Stream {
     fn new() -> Self {
-        Self { attempt: Attempt(0), sent: 0, whole: true, reasoning: false, last_end: None, client_turn_id: None }
+        Self {
+            attempt: Attempt(0),
+            sent: 0,
+            whole: true,
+            reasoning: false,
+            begun: String::new(),
+            last_end: None,
+            client_turn_id: None,
+        }
     }
 
     fn begin(&mut self, attempt: Attempt) {
@@ -83,7 +93,9 @@ impl Shows {
                     out.push(json.plain("stream_id", frame.stream_id()).done());
                 }
             }
-            TurnProgress::StreamEnd { text, more } => stream_end(&frame, stream, text, *more, streaming, out),
+            TurnProgress::StreamEnd { text, more, merge } => {
+                stream_end(&frame, stream, text, End { more: *more, merge: *merge }, streaming, out);
+            }
             TurnProgress::ToolStarted { call, name, arguments } => {
                 let arguments = if serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok() {
                     arguments.as_str()
@@ -96,6 +108,9 @@ impl Shows {
             TurnProgress::ToolEnded { call, name, is_error } => {
                 let phase = if *is_error { "error" } else { "end" };
                 out.push(frame.progress(stream, &tool_event(phase, &call.0, name).done()));
+            }
+            TurnProgress::Notice(text) => {
+                out.push(frame.of("message", stream).text("text", text).text("kind", "progress").done());
             }
             TurnProgress::Finished(finished) => {
                 let stream = self.turns.remove(&event.turn).unwrap_or_else(Stream::new);
@@ -112,22 +127,37 @@ fn end_reasoning(frame: &Frame<'_>, stream: &mut Stream, out: &mut Vec<String>) 
     }
 }
 
+/// What follows a message of the model.
+#[derive(Clone, Copy)]
+struct End {
+    more: bool,
+    merge: bool,
+}
+
 fn stream_end(
     frame: &Frame<'_>,
     stream: &mut Stream,
     text: &Arc<str>,
-    more: bool,
+    End { more, merge }: End,
     streaming: bool,
     out: &mut Vec<String>,
 ) {
     end_reasoning(frame, stream, out);
+    let all: Arc<str> = match std::mem::take(&mut stream.begun) {
+        begun if begun.is_empty() => Arc::clone(text),
+        begun => format!("{begun}{text}").into(),
+    };
+    if merge {
+        all.as_ref().clone_into(&mut stream.begun);
+    }
     if streaming && (stream.sent > 0 || !text.is_empty()) {
         let json = frame.of("stream_end", stream).plain("stream_id", frame.stream_id()).raw("resuming", more);
         let said = stream.whole && stream.sent == text.len();
-        out.push(json.maybe("text", (!said).then_some(&**text)).done());
-        stream.last_end = Some(Arc::clone(text));
-    } else if !streaming && more && !text.is_empty() {
-        out.push(frame.of("message", stream).text("text", text).text("kind", "progress").done());
+        let json = json.maybe("text", (!said).then_some(&**text));
+        out.push(if merge { json.raw("merge_next", true) } else { json }.done());
+        stream.last_end = Some(all);
+    } else if !streaming && more && !merge && !all.is_empty() {
+        out.push(frame.of("message", stream).text("text", &all).text("kind", "progress").done());
     }
     stream.sent = 0;
     stream.whole = true;
@@ -231,7 +261,7 @@ mod tests {
     }
 
     fn end(text: &str) -> TurnProgress {
-        TurnProgress::StreamEnd { text: text.into(), more: false }
+        TurnProgress::StreamEnd { text: text.into(), more: false, merge: false }
     }
 
     fn finished(text: &str) -> TurnProgress {
@@ -280,6 +310,31 @@ mod tests {
         assert!(client.see(1, false, delta("Hello")).is_empty());
         assert!(client.see(1, false, end("Hello")).is_empty());
         assert_eq!(client.names(1, false, finished("Hello")), ["message", "turn_end", "goal_status"]);
+    }
+
+    #[test]
+    fn a_message_in_two_parts_is_one_to_people() {
+        let part = || TurnProgress::StreamEnd { text: "Hel".into(), more: true, merge: true };
+        let mut client = Client::new(true);
+        client.see(1, false, delta("Hel"));
+        let first = client.see(1, false, part());
+        assert_eq!((&first[0]["resuming"], &first[0]["merge_next"]), (&Value::from(true), &Value::from(true)));
+        client.see(1, false, delta("lo"));
+        assert!(client.see(1, false, end("lo"))[0].get("merge_next").is_none());
+        assert_eq!(client.names(1, false, finished("Hello")), ["turn_end", "goal_status"]);
+        let mut client = Client::new(false);
+        assert!(client.see(1, false, part()).is_empty());
+        let end = TurnProgress::StreamEnd { text: "lo".into(), more: true, merge: false };
+        assert_eq!(client.see(1, false, end)[0]["text"], "Hello");
+    }
+
+    #[test]
+    fn what_the_program_tells_is_progress() {
+        let frame = Client::new(false).see(1, false, TurnProgress::Notice("room was made".into())).remove(0);
+        assert_eq!(
+            (&frame["event"], &frame["kind"], &frame["text"]),
+            (&"message".into(), &"progress".into(), &"room was made".into())
+        );
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl Player {
     }
 
     pub fn end(&mut self, text: &str) -> &mut Self {
-        self.emit(TurnProgress::StreamEnd { text: text.into(), more: false })
+        self.emit(TurnProgress::StreamEnd { text: text.into(), more: false, merge: false })
     }
 
     pub fn finish(&mut self, result: TurnResult, text: &str) {
@@ -213,7 +213,7 @@ impl Player {
 pub fn finished(result: TurnResult, text: &str) -> Finished {
     let usage = Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 0 };
     let stop = match result {
-        TurnResult::Done => StopReason::Stop,
+        TurnResult::Done | TurnResult::Joined => StopReason::Stop,
         TurnResult::Failed | TurnResult::DeadLettered => StopReason::Error,
         TurnResult::Cancelled => StopReason::Aborted,
     };

@@ -90,7 +90,10 @@ fn begin_of(path: &[&Entry], turn: TurnId) -> usize {
 /// Whether what these entries show depends on those before them.
 fn hangs_on(entries: &[&Entry]) -> bool {
     let mut called = false;
-    let user = |first: &&Entry| matches!(first.kind, EntryKind::User(_) | EntryKind::Shown(_));
+    let user = |first: &&Entry| match first.user() {
+        Some(user) => !user.is_command(),
+        None => matches!(first.kind, EntryKind::Shown(_)),
+    };
     !entries.first().is_none_or(user)
         || entries.iter().any(|entry| match &entry.kind {
             EntryKind::Compaction { .. } | EntryKind::Reset { .. } => true,

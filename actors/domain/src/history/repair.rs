@@ -18,7 +18,7 @@ pub fn repair(path: &[&Entry]) -> Repaired {
     }
     for (at, entry) in kept.iter().enumerate() {
         match &entry.kind {
-            EntryKind::User(user) => build.user(&user.content),
+            EntryKind::User(user) if !user.is_command() => build.user(&user.content),
             EntryKind::Shown(content) => build.user(content),
             EntryKind::BranchSummary(summary) if !summary.trim().is_empty() => {
                 build.summary("What happened in a branch that was left", summary);
@@ -26,6 +26,7 @@ pub fn repair(path: &[&Entry]) -> Repaired {
             EntryKind::Assistant(assistant) => build.assistant(assistant, kept.get(at + 1..).unwrap_or(&[])),
             // Results stand right behind their calls already.
             EntryKind::ToolResult(_)
+            | EntryKind::User(_)
             | EntryKind::BranchSummary(_)
             | EntryKind::Compaction { .. }
             | EntryKind::Reset { .. }
@@ -80,7 +81,8 @@ fn is(entry: &Entry, id: &Arc<str>) -> bool {
 /// Nothing but a user's message is a legal start.
 fn from_first_user(mut entries: Vec<&Entry>) -> Vec<&Entry> {
     let legal = |entry: &&Entry| match &entry.kind {
-        EntryKind::User(_) | EntryKind::Shown(_) => true,
+        EntryKind::User(user) => !user.is_command(),
+        EntryKind::Shown(_) => true,
         EntryKind::BranchSummary(summary) => !summary.trim().is_empty(),
         EntryKind::Assistant(_)
         | EntryKind::ToolResult(_)

@@ -18,6 +18,21 @@ pub(crate) fn user(text: &str) -> EntryKind {
     EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: None })
 }
 
+fn mark(turn: TurnId) -> UserMark {
+    UserMark { turn, idempotency_key: "ws:1".into(), body_hash: 1, accepted_ms: 0, into: None, command: false }
+}
+
+fn command(text: &str) -> EntryKind {
+    let mark = UserMark { command: true, ..mark(TurnId(uuid::Uuid::from_u128(99))) };
+    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark) })
+}
+
+fn command_answer(text: &str) -> EntryKind {
+    let EntryKind::Assistant(mut answer) = assistant(text, StopReason::Stop, &[]) else { panic!("it is one") };
+    answer.transcript_only = true;
+    EntryKind::Assistant(answer)
+}
+
 fn call(id_text: &str, name: &str) -> ToolCall {
     ToolCall { id: id(id_text), name: name.to_owned(), arguments: Arguments::Object(serde_json::Map::new()) }
 }
@@ -88,6 +103,25 @@ fn only_a_user_begins() {
     check(vec![assistant("x", StopReason::Stop, &[]), result("c", "r"), user("hi")], &["u:hi"]);
     check(vec![assistant("x", StopReason::Stop, &[])], &[]);
     check(vec![user(" ")], &["u:(an empty message)"]);
+}
+
+#[test]
+fn commands_and_their_answers_are_not_shown() {
+    check(
+        vec![
+            command("/help"),
+            command_answer("all of them"),
+            user("hi"),
+            assistant("", StopReason::ToolUse, &[("1", "t")]),
+            command("/status"),
+            command_answer("fine"),
+            result("1", "one"),
+            assistant("yes", StopReason::Stop, &[]),
+            command("/help"),
+        ],
+        &["u:hi", "a:(1)", "r:1=one", "a:yes()"],
+    );
+    check(vec![command("/help"), command_answer("all of them")], &[]);
 }
 
 #[test]
@@ -212,6 +246,8 @@ pub(crate) fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
             .prop_map(|kept| EntryKind::Reset { first_kept: kept.map(|at| at.to_string().into()) }),
         1 => "[s ]{0,20}".prop_map(EntryKind::BranchSummary),
         1 => Just(EntryKind::Silent(Note::Withheld)),
+        1 => "[x ]{0,20}".prop_map(|text| command(&text)),
+        1 => "[x ]{0,20}".prop_map(|text| command_answer(&text)),
     ];
     prop::collection::vec(kind, 0..24)
 }
@@ -249,7 +285,7 @@ fn of_turn(kind: EntryKind, number: u128) -> EntryKind {
     let turn = TurnId(uuid::Uuid::from_u128(number));
     match kind {
         EntryKind::User(user) => {
-            let mark = UserMark { turn, idempotency_key: "ws:1".into(), body_hash: 1, accepted_ms: 0 };
+            let mark = UserMark { command: user.is_command(), ..mark(turn) };
             EntryKind::User(UserEntry { mark: Some(mark), ..user })
         }
         EntryKind::Assistant(mut assistant) => {

@@ -61,6 +61,7 @@ pub(crate) fn begins_turn(kind: Kind) -> bool {
     match kind {
         Kind::User | Kind::Bash | Kind::CustomRole | Kind::CustomMessage => true,
         Kind::Assistant
+        | Kind::Command
         | Kind::ToolResult
         | Kind::OtherRole
         | Kind::Compaction

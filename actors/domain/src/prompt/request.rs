@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::Frame;
 use crate::body::{ContextRole, HistorySource, TurnBody};
-use crate::budget::message_tokens;
+use crate::budget::{message_tokens, text_tokens};
 use crate::chat::{AssistantMessage, Content, Message, StopReason, Usage};
 use crate::history::{self, Kept};
 use crate::ids::TurnId;
-use crate::request::ChatRequest;
+use crate::request::{ChatRequest, SYSTEM_SEPARATOR, ToolChoice};
 use crate::transcript::{AssistantEntry, Entry, EntryKind, Head, Transcript, UserEntry};
 
 /// Tokens that are kept free because token counts are estimates.
@@ -23,7 +23,7 @@ pub const LAST_ROUND_INSTRUCTION: &str = "You have used all tool rounds of this 
 pub enum Round {
     /// Tools are on offer.
     Open,
-    /// The tool rounds are used up: no tools, and the model is asked to sum up.
+    /// The tool rounds are used up: no tool may be called, and the model is asked to sum up.
     Last,
 }
 
@@ -55,12 +55,13 @@ pub struct RequestParts<'a> {
 /// Builds the request. If the running turn has no user entry in the transcript (it repeats one that was given up), its
 /// body is shown in that place. `kept` belongs to the transcript.
 pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
-    let (system, system_tokens) = parts.frame.system(parts.body);
-    let (tools, tools_tokens, instruction) = match parts.round {
-        Round::Open => (Arc::clone(&parts.frame.tools), parts.frame.tools_tokens, None),
-        Round::Last => (Arc::from([]), 0, Some(Message::User([Content::text(LAST_ROUND_INSTRUCTION)].into()))),
+    let system_tail = system_tail(parts.body);
+    let (choice, instruction) = match parts.round {
+        Round::Open => (ToolChoice::Auto, None),
+        Round::Last => (ToolChoice::None, Some(Message::User([Content::text(LAST_ROUND_INSTRUCTION)].into()))),
     };
-    let asked = system_tokens + tools_tokens + instruction.as_ref().map_or(0, message_tokens);
+    let tail_tokens = system_tail.as_ref().map_or(0, |tail| text_tokens(SYSTEM_SEPARATOR) + text_tokens(tail));
+    let asked = parts.frame.tokens + tail_tokens + instruction.as_ref().map_or(0, message_tokens);
     let budget = parts.context_window_tokens.saturating_sub(asked + u64::from(parts.max_tokens) + RESERVE_TOKENS);
     let own = kept.follow(parts.transcript, parts.turn);
     let added = added_entries(parts, &own);
@@ -72,13 +73,23 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
     instruction.into_iter().for_each(|message| history.messages.push(message));
     ChatRequest {
         model: Arc::clone(parts.model),
-        system,
+        system: Arc::clone(&parts.frame.system),
+        system_tail: system_tail.map(Arc::from),
         messages: history.messages,
-        tools,
+        tools: Arc::clone(&parts.frame.tools),
+        choice,
+        effort: None,
         tokens: asked + history.tokens,
         max_tokens: parts.max_tokens,
         temperature: parts.temperature,
     }
+}
+
+/// The request's own instructions.
+fn system_tail(body: &TurnBody) -> Option<String> {
+    let own = body.context.iter().filter(|message| message.role == ContextRole::System);
+    let texts: Vec<&str> = own.map(|message| message.text.trim()).collect();
+    (!texts.is_empty()).then(|| format!("# Instructions for this request\n\n{}", texts.join("\n\n")))
 }
 
 /// Entries that are only in the request: its context, and its message if the transcript has it not under this turn.

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::body::{ContextRole, TurnBody};
 use crate::budget::{text_tokens, tools_tokens};
 use crate::request::ToolSpec;
 use crate::text::head_and_tail;
@@ -37,10 +36,10 @@ pub struct SystemParts<'a> {
 /// What the requests of all sessions have in common, counted once.
 #[derive(Debug, Clone)]
 pub struct Frame {
-    system: Arc<str>,
+    pub(super) system: Arc<str>,
     pub(super) tools: Arc<[ToolSpec]>,
-    system_tokens: u64,
-    pub(super) tools_tokens: u64,
+    /// Of both.
+    pub(super) tokens: u64,
 }
 
 // === impl Frame ===
@@ -49,24 +48,8 @@ impl Frame {
     /// Of a [`system_prompt`] and the tools on offer.
     pub fn new(system: impl Into<Arc<str>>, tools: Arc<[ToolSpec]>) -> Self {
         let system = system.into();
-        let (system_tokens, tools_tokens) = (text_tokens(&system), tools_tokens(&tools));
-        Self { system, tools, system_tokens, tools_tokens }
-    }
-
-    /// The system prompt of a turn, and its tokens: what the request's own instructions add follows ours.
-    pub(super) fn system(&self, body: &TurnBody) -> (Arc<str>, u64) {
-        let mut added = body.context.iter().filter(|message| message.role == ContextRole::System).peekable();
-        if added.peek().is_none() {
-            return (Arc::clone(&self.system), self.system_tokens);
-        }
-        let mut out = self.system.to_string();
-        for message in added {
-            out.push_str("\n# Instructions for this request\n\n");
-            out.push_str(message.text.trim());
-            out.push('\n');
-        }
-        let tokens = text_tokens(&out);
-        (out.into(), tokens)
+        let tokens = text_tokens(&system) + tools_tokens(&tools);
+        Self { system, tools, tokens }
     }
 }
 

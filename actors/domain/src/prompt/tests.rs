@@ -8,7 +8,7 @@ use crate::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
 use crate::chat::{Content, Message};
 use crate::history::Kept;
 use crate::ids::TurnId;
-use crate::request::{ChatRequest, ToolSpec};
+use crate::request::{ChatRequest, ToolChoice, ToolSpec};
 use crate::transcript::{Entry, EntryKind, Head, Transcript, UserEntry, UserMark};
 
 fn turn(number: u128) -> TurnId {
@@ -26,7 +26,14 @@ fn tool() -> ToolSpec {
 }
 
 fn asked(number: u128, text: &str) -> EntryKind {
-    let mark = UserMark { turn: turn(number), idempotency_key: "ws:1".into(), body_hash: 1, accepted_ms: 0 };
+    let mark = UserMark {
+        turn: turn(number),
+        idempotency_key: "ws:1".into(),
+        body_hash: 1,
+        accepted_ms: 0,
+        into: None,
+        command: false,
+    };
     EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark) })
 }
 
@@ -87,7 +94,9 @@ fn a_request_has_the_session_or_its_own_history() {
     body.context = vec![context(ContextRole::System, "Speak French.")];
     let request = build(&transcript, 2, &body, Round::Open);
     assert_eq!(texts(&request), ["first", "one", "second"]);
-    assert_eq!(&*request.system, "SYSTEM\n\n# Instructions for this request\n\nSpeak French.\n");
+    assert_eq!(&*request.system, "SYSTEM\n");
+    assert_eq!(request.system_tail.as_deref(), Some("# Instructions for this request\n\nSpeak French."));
+    assert!(request.tokens > build(&transcript, 2, &TurnBody::text("second"), Round::Open).tokens);
     assert_eq!(request, build(&transcript, 2, &body, Round::Open));
     body.history = HistorySource::Request;
     body.context.extend([context(ContextRole::User, "mine"), context(ContextRole::Assistant, "yours")]);
@@ -101,9 +110,15 @@ fn a_turn_without_its_own_user_entry_shows_its_body_last() {
 }
 
 #[test]
-fn the_last_round_has_no_tools_and_asks_for_a_summary() {
+fn the_last_round_allows_no_tools_and_asks_for_a_summary() {
+    let open = build(&conversation(), 2, &TurnBody::text("second"), Round::Open);
     let request = build(&conversation(), 2, &TurnBody::text("second"), Round::Last);
-    assert!(request.tools.is_empty());
+    assert_eq!((open.choice, request.choice), (ToolChoice::Auto, ToolChoice::None));
+    assert_eq!(
+        (&request.system, &request.tools),
+        (&open.system, &open.tools),
+        "what the provider has cached begins so"
+    );
     assert_eq!(texts(&request).last().map(String::as_str), Some(LAST_ROUND_INSTRUCTION));
 }
 

@@ -383,7 +383,8 @@ impl TreeIndex {
             self.turns.push((at, turn));
         }
         match &entry.kind {
-            EntryKind::User(_) | EntryKind::ToolResult(_) | EntryKind::Shown(_) => row.flags |= SHOWN,
+            EntryKind::User(user) => row.flags |= if user.is_command() { 0 } else { SHOWN },
+            EntryKind::ToolResult(_) | EntryKind::Shown(_) => row.flags |= SHOWN,
             EntryKind::BranchSummary(summary) => row.flags |= if summary.trim().is_empty() { 0 } else { SHOWN },
             EntryKind::Assistant(assistant) => {
                 row.flags |= if assistant.end.is_some() { ENDS } else { 0 };

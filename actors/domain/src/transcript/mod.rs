@@ -212,6 +212,10 @@ pub struct UserMark {
     pub body_hash: u64,
     /// When the message was accepted, ms since 1970; its entry is written later.
     pub accepted_ms: u64,
+    /// The turn that took the message up, when that is another one: `message.intoTurn` in the file.
+    pub into: Option<TurnId>,
+    /// A command: it was never shown to the model, and never is. `message.command` in the file.
+    pub command: bool,
 }
 
 /// A model's message.
@@ -223,7 +227,8 @@ pub struct AssistantEntry {
     pub turn: Option<TurnId>,
     /// Set on the last message of a turn.
     pub end: Option<TurnClose>,
-    /// Shown to people only: never to the model, never taken for an answer (delivery mirrors of other programs).
+    /// Shown to people only: never to the model, never taken for an answer (answers to commands, whose lines say
+    /// `message.command`; delivery mirrors of other programs).
     pub transcript_only: bool,
 }
 
@@ -248,6 +253,15 @@ pub enum TurnClose {
     Dead,
     /// Cancelled.
     Cancelled,
+}
+
+// === impl UserEntry ===
+
+impl UserEntry {
+    /// Whether it is a command, which is no part of the conversation.
+    pub fn is_command(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| mark.command)
+    }
 }
 
 // === impl Transcript ===

@@ -83,6 +83,10 @@ pub fn user_line(head: &Head, user: &UserEntry) -> String {
         turn_id: Option<TurnId>,
         #[serde(skip_serializing_if = "Option::is_none")]
         body_hash: Option<Hash>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        into_turn: Option<TurnId>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        command: bool,
     }
     let mark = user.mark.as_ref();
     message_line(
@@ -94,6 +98,8 @@ pub fn user_line(head: &Head, user: &UserEntry) -> String {
             idempotency_key: mark.map(|mark| &*mark.idempotency_key),
             turn_id: mark.map(|mark| mark.turn),
             body_hash: mark.map(|mark| Hash(mark.body_hash)),
+            into_turn: mark.and_then(|mark| mark.into),
+            command: user.is_command(),
         },
     )
 }
@@ -117,6 +123,8 @@ pub fn assistant_line(head: &Head, assistant: &AssistantEntry) -> String {
         turn_id: Option<TurnId>,
         #[serde(skip_serializing_if = "Option::is_none")]
         turn_end: Option<TurnClose>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        command: bool,
     }
     let message = &assistant.message;
     message_line(
@@ -133,6 +141,7 @@ pub fn assistant_line(head: &Head, assistant: &AssistantEntry) -> String {
             timestamp: head.timestamp_ms,
             turn_id: assistant.turn,
             turn_end: assistant.end,
+            command: assistant.transcript_only,
         },
     )
 }

@@ -1,5 +1,6 @@
 use domain::chat::{Content, Message, StopReason};
 use domain::ids::{Attempt, Epoch, SessionKey, TurnId};
+use domain::request::ToolChoice;
 use protocol::metrics::{ByProviderResult, Metrics};
 use protocol::supervision::EventName;
 use supervision::log::MemoryLog;
@@ -65,9 +66,12 @@ impl Scene {
         let request = ChatRequest {
             model: "m".into(),
             system: "".into(),
+            system_tail: None,
             messages: vec![Message::User([Content::text(text)].into())].into(),
             tokens: 0,
             tools: [].into(),
+            choice: ToolChoice::Auto,
+            effort: None,
             max_tokens: 100,
             temperature: 0.5,
         };

@@ -61,7 +61,7 @@ impl Session {
             }
             TurnResult::Failed => self.ended_otherwise(EventName::TurnFailed, verdict, message),
             TurnResult::Cancelled => self.ended_otherwise(EventName::TurnCancelled, verdict, message),
-            TurnResult::Done => {}
+            TurnResult::Done | TurnResult::Joined => {}
         }
     }
 
@@ -101,5 +101,6 @@ fn word(result: TurnResult) -> &'static str {
         TurnResult::Failed => "failed",
         TurnResult::DeadLettered => "dead_lettered",
         TurnResult::Cancelled => "cancelled",
+        TurnResult::Joined => "joined",
     }
 }

@@ -28,8 +28,14 @@ fn turn(number: usize) -> TurnId {
 
 fn said(number: usize, parent: Option<usize>, text: &str) -> String {
     let head = Head { id: id(number), parent: parent.map(id), timestamp_ms: 1 };
-    let mark =
-        UserMark { turn: turn(number), idempotency_key: format!("ws:{number}").into(), body_hash: 1, accepted_ms: 0 };
+    let mark = UserMark {
+        turn: turn(number),
+        idempotency_key: format!("ws:{number}").into(),
+        body_hash: 1,
+        accepted_ms: 0,
+        into: None,
+        command: false,
+    };
     user_line(&head, &UserEntry { content: [Content::text(text)].into(), mark: Some(mark) }) + "\n"
 }
 

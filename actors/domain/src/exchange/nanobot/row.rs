@@ -75,6 +75,9 @@ pub(super) fn plain(kind: &EntryKind, time: &str) -> Option<Map<String, Value>> 
             put("role", json!("user"));
             put("content", blocks(&user.content));
             put("timestamp", json!(time));
+            if user.is_command() {
+                put("_command", json!(true));
+            }
         }
         EntryKind::Shown(said) => {
             put("role", json!("user"));

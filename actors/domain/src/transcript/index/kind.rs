@@ -7,6 +7,8 @@ use super::super::{EntryKind, Note};
 pub enum Kind {
     /// A person's message.
     User,
+    /// A command that a person gave to the program.
+    Command,
     /// A model's message.
     Assistant,
     /// A tool's answer.
@@ -47,6 +49,7 @@ impl Kind {
     /// That of an entry of which only the contents are known.
     pub fn of(kind: &EntryKind) -> Self {
         match kind {
+            EntryKind::User(user) if user.is_command() => Self::Command,
             EntryKind::User(_) => Self::User,
             EntryKind::Assistant(_) => Self::Assistant,
             EntryKind::ToolResult(_) => Self::ToolResult,
@@ -68,9 +71,13 @@ impl Kind {
     /// The `type` of such a line; empty for an opaque one, which may say anything.
     pub fn name(self) -> &'static str {
         match self {
-            Self::User | Self::Assistant | Self::ToolResult | Self::Bash | Self::CustomRole | Self::OtherRole => {
-                "message"
-            }
+            Self::User
+            | Self::Command
+            | Self::Assistant
+            | Self::ToolResult
+            | Self::Bash
+            | Self::CustomRole
+            | Self::OtherRole => "message",
             Self::CustomMessage => "custom_message",
             Self::Compaction => "compaction",
             Self::BranchSummary => "branch_summary",
@@ -88,7 +95,7 @@ impl Kind {
     /// The role of such a message.
     pub fn role(self) -> Option<&'static str> {
         match self {
-            Self::User => Some("user"),
+            Self::User | Self::Command => Some("user"),
             Self::Assistant => Some("assistant"),
             Self::ToolResult => Some("toolResult"),
             Self::Bash => Some("bashExecution"),

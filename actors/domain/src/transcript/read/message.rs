@@ -42,6 +42,8 @@ struct RawMessage<'a> {
     #[serde(borrow)]
     body_hash: Option<&'a RawValue>,
     #[serde(borrow)]
+    into_turn: Option<&'a RawValue>,
+    #[serde(borrow)]
     timestamp: Option<&'a RawValue>,
     #[serde(borrow)]
     turn_end: Option<&'a RawValue>,
@@ -90,7 +92,8 @@ pub(super) fn kind(raw: Option<&RawValue>) -> (Kind, EntryKind) {
     match message.role.as_ref() {
         "user" => {
             let user = UserEntry { content: content(message.content).into(), mark: mark(&message, turn) };
-            (Kind::User, EntryKind::User(user))
+            let kind = EntryKind::User(user);
+            (Kind::of(&kind), kind)
         }
         "assistant" => (Kind::Assistant, EntryKind::Assistant(Box::new(assistant(&message, turn)))),
         "toolResult" => {
@@ -156,6 +159,8 @@ fn mark(message: &RawMessage<'_>, turn: Option<TurnId>) -> Option<UserMark> {
         idempotency_key: string(message.idempotency_key)?.into(),
         body_hash: u64::from_str_radix(&hash, 16).ok()?,
         accepted_ms: parsed(message.timestamp).unwrap_or(0),
+        into: parsed(message.into_turn),
+        command: parsed(message.command).unwrap_or(false),
     })
 }
 
@@ -177,8 +182,9 @@ fn assistant(message: &RawMessage<'_>, turn: Option<TurnId>) -> AssistantEntry {
     let provider = string(message.provider).unwrap_or_default();
     let model = string(message.model).unwrap_or_default();
     let otherwise = if calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
+    let mirror = provider == "openclaw" && matches!(model.as_str(), "delivery-mirror" | "gateway-injected");
     AssistantEntry {
-        transcript_only: provider == "openclaw" && matches!(model.as_str(), "delivery-mirror" | "gateway-injected"),
+        transcript_only: mirror || parsed(message.command).unwrap_or(false),
         turn,
         end: parsed::<TurnClose>(message.turn_end),
         message: Arc::new(AssistantMessage {

@@ -41,6 +41,8 @@ fn user(text: &str, number: u128) -> UserEntry {
         idempotency_key: format!("ws:m{number}").into(),
         body_hash: 0xab,
         accepted_ms: 5,
+        into: None,
+        command: false,
     };
     UserEntry { content: [Content::text(text)].into(), mark: Some(mark) }
 }
@@ -68,6 +70,12 @@ fn lines_have_the_documented_form() {
     assert_eq!(
         user_line(&head("00a1", None), &user("hi \u{1}\"", 1)),
         r#"{"type":"message","id":"00a1","parentId":null,"timestamp":"2026-11-29T20:53:29.123Z","message":{"role":"user","content":[{"type":"text","text":"hi \u0001\""}],"timestamp":5,"idempotencyKey":"ws:m1","turnId":"00000000-0000-0000-0000-000000000001","bodyHash":"00000000000000ab"}}"#
+    );
+    let mut steered = user("x", 1);
+    steered.mark.iter_mut().for_each(|mark| (mark.into, mark.command) = (Some(turn(2)), true));
+    assert_eq!(
+        user_line(&head("00a1", None), &steered),
+        r#"{"type":"message","id":"00a1","parentId":null,"timestamp":"2026-11-29T20:53:29.123Z","message":{"role":"user","content":[{"type":"text","text":"x"}],"timestamp":5,"idempotencyKey":"ws:m1","turnId":"00000000-0000-0000-0000-000000000001","bodyHash":"00000000000000ab","intoTurn":"00000000-0000-0000-0000-000000000002","command":true}}"#
     );
     assert_eq!(
         leaf_line(&head("b", Some("a")), None, Some("a")),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use domain::chat::{Arguments, AssistantMessage, Content, Message, ToolCall, ToolResult, plain_text};
-use domain::request::{ChatRequest, ToolSpec};
+use domain::request::{ChatRequest, SYSTEM_SEPARATOR, ToolChoice, ToolSpec};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
@@ -65,6 +65,12 @@ impl Serialize for Body<'_> {
         ours.put("messages", &Messages(request, steady))?;
         if !request.tools.is_empty() {
             ours.put("tools", &steady.tools_text)?;
+            if request.choice == ToolChoice::None {
+                ours.put("tool_choice", &"none")?;
+            }
+        }
+        if let Some(effort) = &request.effort {
+            ours.put("reasoning_effort", effort)?;
         }
         ours.put(bound, &request.max_tokens)?;
         ours.put("temperature", &decimal(request.temperature))?;
@@ -107,10 +113,16 @@ struct Messages<'a>(&'a ChatRequest, &'a Steady);
 
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(ChatRequest { system, messages, .. }, steady) = *self;
+        let Self(ChatRequest { system, system_tail, messages, .. }, steady) = *self;
         let mut all = serializer.serialize_seq(None)?;
-        if !system.is_empty() {
-            all.serialize_element(&Text { role: "system", content: &steady.system_text })?;
+        match system_tail.as_deref() {
+            None if system.is_empty() => {}
+            None => all.serialize_element(&Text { role: "system", content: &*steady.system_text })?,
+            Some(tail) if system.is_empty() => all.serialize_element(&Text { role: "system", content: tail })?,
+            Some(tail) => {
+                let content = format!("{system}{SYSTEM_SEPARATOR}{tail}");
+                all.serialize_element(&Text { role: "system", content: content.as_str() })?;
+            }
         }
         for message in messages.iter() {
             match message {
@@ -126,9 +138,9 @@ impl Serialize for Messages<'_> {
 }
 
 #[derive(serde::Serialize)]
-struct Text<'a> {
+struct Text<'a, T: ?Sized> {
     role: &'static str,
-    content: &'a RawValue,
+    content: &'a T,
 }
 
 #[derive(serde::Serialize)]
@@ -249,6 +261,7 @@ mod tests {
         ChatRequest {
             model: "m".into(),
             system: "be good".into(),
+            system_tail: None,
             messages: vec![
                 Message::User([Content::text("look"), picture].into()),
                 Message::Assistant(answer.into()),
@@ -265,6 +278,8 @@ mod tests {
                 idempotent: true,
             }]
             .into(),
+            choice: ToolChoice::Auto,
+            effort: None,
             tokens: 0,
             max_tokens: 100,
             temperature: 0.1,
@@ -299,6 +314,31 @@ mod tests {
         let steady = Steady::of(&request).into();
         let body = Body { request: &request, quirks: &quirks, steady };
         assert_eq!(serde_json::to_string(&body).unwrap(), expected.to_string());
+    }
+
+    #[test]
+    fn a_conversation_has_its_own_system_text_tool_choice_and_effort() {
+        let quirks = Quirks::default();
+        let write = |request: &ChatRequest| {
+            let body = Body { request, quirks: &quirks, steady: Arc::new(Steady::of(request)) };
+            serde_json::to_value(&body).unwrap()
+        };
+        let usual = write(&request());
+        let own = ChatRequest {
+            system_tail: Some("in \"French\"".into()),
+            choice: ToolChoice::None,
+            effort: Some("low".into()),
+            ..request()
+        };
+        let body = write(&own);
+        let first = |body: &Value| body["messages"][0].clone();
+        assert_eq!(first(&body), json!({"role": "system", "content": "be good\n\n---\n\nin \"French\""}));
+        assert_eq!((&body["tool_choice"], &body["reasoning_effort"]), (&json!("none"), &json!("low")));
+        assert_eq!(body["tools"], usual["tools"]);
+        assert!(usual.get("tool_choice").is_none() && usual.get("reasoning_effort").is_none());
+        let bare = write(&ChatRequest { system: "".into(), tools: [].into(), ..own });
+        assert_eq!(first(&bare), json!({"role": "system", "content": "in \"French\""}));
+        assert!(bare.get("tool_choice").is_none(), "servers refuse a choice among no tools");
     }
 
     #[test]

@@ -65,7 +65,8 @@ impl Machine {
         if !more && message.text.is_empty() {
             message.text = EMPTY_ANSWER.to_owned();
         }
-        out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text: message.text.as_str().into(), more })));
+        let text = message.text.as_str().into();
+        out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more, merge: false })));
         let batch = if more {
             calls::make_ids_unique(&mut message);
             turn.calls = Calls::new(&message.calls);
