@@ -55,6 +55,7 @@ pub fn model(loaded: &Loaded, own: Option<Arc<dyn provider::Model>>) -> Model {
                 extra_headers: plain(&chosen.extra_headers),
                 extra_query: plain(&chosen.extra_query),
                 extra_body: chosen.extra_body.clone(),
+                text_calls: chosen.text_tool_calls,
             };
             Model {
                 provider: chosen.name.as_str().into(),

@@ -125,6 +125,8 @@ pub struct ProviderSettings {
     pub extra_body: Map<String, Value>,
     /// Parameters added to each address.
     pub extra_query: BTreeMap<String, Secret>,
+    /// Whether tool calls in the text are calls.
+    pub text_tool_calls: bool,
 }
 
 /// Why the asked provider cannot be used: what is said of the key at [`ProviderError::place`].
@@ -299,6 +301,7 @@ fn settings(config: &Config, env: &BTreeMap<String, String>, name: &str) -> Resu
         extra_headers: entry.extra_headers,
         extra_body: entry.extra_body,
         extra_query: entry.extra_query,
+        text_tool_calls: entry.text_tool_calls,
     })))
 }
 

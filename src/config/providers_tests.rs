@@ -76,7 +76,8 @@ fn a_named_provider_is_taken_and_its_key_may_come_from_the_environment() {
         "m",
         "openai",
         json!({ "openai": {
-        "apiKey": "from-file", "extraHeaders": { "X-A": "b" }, "extraBody": { "topK": 1 }, "extraQuery": { "api-version": "1" }
+        "apiKey": "from-file", "extraHeaders": { "X-A": "b" }, "extraBody": { "topK": 1 }, "extraQuery": { "api-version": "1" },
+        "textToolCalls": true
     } }),
     ));
     let Ok(ProviderChoice::Remote(chosen)) = choose_provider(&both, &env(&variables)) else { panic!("not chosen") };
@@ -84,6 +85,7 @@ fn a_named_provider_is_taken_and_its_key_may_come_from_the_environment() {
     assert_eq!(chosen.extra_headers, [("X-A".to_string(), Secret::new("b"))].into());
     assert_eq!(Value::Object(chosen.extra_body), json!({ "topK": 1 }));
     assert_eq!(chosen.extra_query, [("api-version".to_string(), Secret::new("1"))].into());
+    assert!(chosen.text_tool_calls);
 }
 
 #[test]

@@ -110,6 +110,8 @@ section! {
         extra_body: serde_json::Map<String, serde_json::Value> = serde_json::Map::new(), Kind::FreeObject;
         /// Parameters added to the address of each request.
         extra_query: BTreeMap<String, Secret> = BTreeMap::new(), Kind::TextMap;
+        /// Whether tool calls that its models write into their text as `<tool_call>{json}</tool_call>` run.
+        text_tool_calls: bool = false, Kind::Flag;
     }
     unused ["api_type" "proxy" "thinking_style" "display_name" "region" "profile"]
 }

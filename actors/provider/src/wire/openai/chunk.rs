@@ -9,6 +9,11 @@ use serde_json::Value;
 
 use crate::arguments;
 use crate::retry::{CallError, ErrorAnswer};
+use crate::wire::text_calls::{TextCall, TextCalls};
+use crate::wire::think::{Parts, Think};
+
+/// With these the calls of an answer count, and without any: in all other cases the answer is not what the model meant.
+const CALLING: [&str; 3] = ["tool_calls", "function_call", "stop"];
 
 /// Most tool calls in one answer.
 const CALLS_MAX: usize = 128;
@@ -26,6 +31,10 @@ pub struct Assembly {
     finish: Option<String>,
     usage: Usage,
     bytes: usize,
+    think: Think,
+    /// Whether the server tells reasoning apart itself: then tags in the text only repeat it.
+    told_reasoning: bool,
+    text_calls: Option<TextCalls>,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +61,11 @@ pub struct Answer {
 }
 
 impl Assembly {
+    /// Of nothing yet; `text_calls` says whether calls that stand in the text count.
+    pub fn new(text_calls: bool) -> Self {
+        Self { text_calls: text_calls.then(TextCalls::default), ..Self::default() }
+    }
+
     /// Whether the server said that the answer is complete.
     pub fn is_finished(&self) -> bool {
         self.finish.is_some()
@@ -59,7 +73,7 @@ impl Assembly {
 
     /// Whether nothing has come yet.
     pub fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
+        self.bytes == 0 && self.calls.is_empty()
     }
 
     /// Takes a chunk and says what to show of it.
@@ -87,19 +101,59 @@ impl Assembly {
         let reasoning = ["reasoning_content", "reasoning"].into_iter().map(|name| text_of(delta.get(name)));
         if let Some(reasoning) = reasoning.into_iter().find(|text| !text.is_empty()) {
             count(&mut self.bytes, reasoning.len())?;
+            self.told_reasoning = true;
             self.reasoning.push_str(&reasoning);
             deltas.push(Delta::Reasoning(reasoning));
         }
         let text = text_of(delta.get("content"));
         if !text.is_empty() {
             count(&mut self.bytes, text.len())?;
-            self.text.push_str(&text);
-            deltas.push(Delta::Text(text));
+            let parts = self.think.push(&text);
+            self.show(parts, deltas)?;
         }
         match delta.get("tool_calls") {
             Some(Value::Array(calls)) => calls.iter().try_for_each(|call| self.take_call(call))?,
             Some(call @ Value::Object(_)) => self.take_call(call)?,
             Some(_) | None => {}
+        }
+        Ok(())
+    }
+
+    /// What was held back because it might have become something else: nothing more comes.
+    pub fn flush(&mut self) -> Result<Vec<Delta>, CallError> {
+        let mut deltas = Vec::new();
+        let parts = self.think.finish();
+        self.show(parts, &mut deltas)?;
+        if let Some((text, calls)) = self.text_calls.as_mut().map(TextCalls::finish) {
+            self.say(text, calls, &mut deltas)?;
+        }
+        Ok(deltas)
+    }
+
+    fn show(&mut self, parts: Parts, deltas: &mut Vec<Delta>) -> Result<(), CallError> {
+        let Parts { visible, reasoning } = parts;
+        if !reasoning.is_empty() && !self.told_reasoning {
+            self.reasoning.push_str(&reasoning);
+            deltas.push(Delta::Reasoning(reasoning));
+        }
+        let (text, calls) = match &mut self.text_calls {
+            Some(text_calls) => text_calls.push(&visible),
+            None => (visible, Vec::new()),
+        };
+        self.say(text, calls, deltas)
+    }
+
+    fn say(&mut self, text: String, calls: Vec<TextCall>, deltas: &mut Vec<Delta>) -> Result<(), CallError> {
+        if !text.is_empty() {
+            self.text.push_str(&text);
+            deltas.push(Delta::Text(text));
+        }
+        for TextCall { name, arguments } in calls {
+            if self.calls.len() == CALLS_MAX {
+                return Err(CallError::TooLarge("too many tool calls"));
+            }
+            tracing::warn!(tool = name, "a model wrote its tool call as text");
+            self.calls.push(PartialCall { name, arguments, ..PartialCall::default() });
         }
         Ok(())
     }
@@ -148,8 +202,14 @@ impl Assembly {
     }
 
     /// The whole answer. Calls without an id of their own get one that begins with `id_prefix`.
-    pub fn finish(self, id_prefix: &str) -> Result<Answer, CallError> {
-        if self.finish.as_deref() == Some("content_filter") && self.is_empty() {
+    pub fn finish(mut self, id_prefix: &str) -> Result<Answer, CallError> {
+        self.flush()?;
+        let finish = self.finish.as_deref().map(str::to_ascii_lowercase);
+        if finish.as_ref().is_some_and(|finish| !CALLING.contains(&finish.as_str())) && !self.calls.is_empty() {
+            tracing::warn!(calls = self.calls.len(), "tool calls of an answer that did not end in order are left out");
+            self.calls.clear();
+        }
+        if finish.as_deref() == Some("content_filter") && self.text.trim().is_empty() {
             let message = "its content filter withheld the answer".to_owned();
             let codes = vec!["content_filter".to_owned()];
             return Err(CallError::Answered(ErrorAnswer { status: 200, codes, message, retry_after: None }));
@@ -164,7 +224,7 @@ impl Assembly {
             }
             calls.push(ToolCall { id: ToolCallId(id.into()), name: call.name, arguments });
         }
-        let stop = match self.finish.as_deref() {
+        let stop = match finish.as_deref() {
             _ if !calls.is_empty() => StopReason::ToolUse,
             Some("length" | "max_tokens") => StopReason::Length,
             Some(_) | None => StopReason::Stop,

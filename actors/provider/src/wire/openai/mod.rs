@@ -1,9 +1,10 @@
 //! Chat completions of OpenAI and of the many servers that say they are compatible.
 //!
 //! `async-openai` makes the requests; what is sent (`request`) and what comes back (`chunk`) are our own tolerant forms,
-//! and the HTTP service below (`service`), which reads the stream, is ours too.
+//! what single servers and models want otherwise is known in one place (`quirks`), and the HTTP service below (`service`), which reads the stream, is ours too.
 
 mod chunk;
+mod quirks;
 mod request;
 mod service;
 
@@ -26,7 +27,8 @@ use crate::Limits;
 use crate::retry::CallError;
 pub use chunk::Answer;
 use chunk::Assembly;
-use request::{Body, Quirks, Steady};
+use quirks::Quirks;
+use request::{Body, Steady};
 use service::{Events, Exchange, Outcome, Said};
 
 /// How long the counts and the end mark may take after the answer said that it is complete.
@@ -47,6 +49,8 @@ pub struct Server {
     pub extra_query: Vec<(String, String)>,
     /// Further fields of the body; null removes one of ours.
     pub extra_body: Map<String, Value>,
+    /// Whether tool calls that a model writes into its text are calls.
+    pub text_calls: bool,
 }
 
 /// What is wrong with a [`Server`].
@@ -98,7 +102,7 @@ impl fmt::Debug for Server {
 
 impl Endpoint {
     pub(crate) fn new(server: Server) -> Result<Self, BadServer> {
-        let Server { name, base, key, extra_headers, extra_query, extra_body } = server;
+        let Server { name, base, key, extra_headers, extra_query, extra_body, text_calls } = server;
         let url =
             reqwest::Url::parse(&base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let Some(url) = url else { return Err(BadServer::Base { name }) };
@@ -115,7 +119,7 @@ impl Endpoint {
                 (Err(_), _) | (_, Err(_)) => return Err(BadServer::Header { name, header }),
             };
         }
-        let quirks = Quirks { max_completion_tokens: url.host_str() == Some("api.openai.com"), extra_body };
+        let quirks = Quirks { text_calls, extra_body, ..Quirks::of(&name, url.host_str().unwrap_or_default()) };
         let base = base.trim_end_matches('/').to_owned();
         let (name, key, query) = (name.into(), key.unwrap_or_default(), extra_query);
         Ok(Self { name, base, key, headers, query, quirks, steady: Mutex::default() })
@@ -127,10 +131,11 @@ impl Endpoint {
     }
 
     pub(crate) fn body<'a>(&'a self, request: &'a ChatRequest) -> Body<'a> {
+        let marked = self.quirks.marks_cache(&request.model);
         let mut last = self.steady.lock().unwrap_or_else(PoisonError::into_inner);
-        let steady = match last.as_ref().filter(|steady| steady.fits(request)) {
+        let steady = match last.as_ref().filter(|steady| steady.fits(request, marked)) {
             Some(steady) => Arc::clone(steady),
-            None => Arc::clone(last.insert(Arc::new(Steady::of(request)))),
+            None => Arc::clone(last.insert(Arc::new(Steady::of(request, marked)))),
         };
         Body { request, quirks: &self.quirks, steady }
     }
@@ -187,7 +192,7 @@ impl Caller {
     async fn exchange(&self, body: &impl Serialize, show: &mut impl FnMut(Delta)) -> Result<Assembly, CallError> {
         let response = self.open(body).await?;
         let mut events = Events::new(response.bytes_stream(), self.limits.idle);
-        let mut assembly = Assembly::default();
+        let mut assembly = Assembly::new(self.endpoint.quirks.text_calls);
         loop {
             let next = if assembly.is_finished() {
                 timeout(TAIL_MAX, events.next()).await.unwrap_or(Ok(Said::Over))
@@ -196,12 +201,14 @@ impl Caller {
             };
             match next {
                 Ok(Said::Chunk(chunk)) => assembly.take(&chunk)?.into_iter().for_each(&mut *show),
-                Ok(Said::Done | Said::Over) | Err(_) if assembly.is_finished() => return Ok(assembly),
-                Ok(Said::Done) if !assembly.is_empty() => return Ok(assembly),
+                Ok(Said::Done | Said::Over) | Err(_) if assembly.is_finished() => break,
+                Ok(Said::Done) if !assembly.is_empty() => break,
                 Ok(Said::Done | Said::Over) => return Err(CallError::Truncated),
                 Err(error) => return Err(error),
             }
         }
+        assembly.flush()?.into_iter().for_each(show);
+        Ok(assembly)
     }
 
     /// Sends the request; the answer is an event stream.

@@ -1,6 +1,7 @@
 //! From a [`ChatRequest`] to the body of a streamed chat completion: pure. The body is written straight from the
 //! request, without a tree of values in between: it is most of what a model call costs here.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use domain::chat::{Arguments, AssistantMessage, Content, Message, ToolCall, ToolResult, plain_text};
@@ -9,14 +10,12 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-/// What is special about a server, as far as its requests go.
-#[derive(Debug, Clone, Default)]
-pub struct Quirks {
-    /// Whether the answer's bound is called `max_completion_tokens`.
-    pub max_completion_tokens: bool,
-    /// Further fields; they overrule ours, and null removes a field.
-    pub extra_body: Map<String, Value>,
-}
+use super::quirks::{IdForm, Quirks, wire_id};
+
+/// What stands for reasoning that nobody has, where a message must have some.
+const NO_REASONING: &str = "(not kept)";
+/// Tools of MCP servers, which come last and change more often than the others.
+const MCP: &str = "mcp_";
 
 /// The body of a request.
 #[derive(Debug, Clone)]
@@ -34,22 +33,25 @@ pub struct Body<'a> {
 pub struct Steady {
     system: Arc<str>,
     tools: Arc<[ToolSpec]>,
+    /// Whether it says what the server is to cache.
+    marked: bool,
     system_text: Arc<RawValue>,
     tools_text: Arc<RawValue>,
 }
 
 impl Steady {
     /// As `request` has it.
-    pub fn of(request: &ChatRequest) -> Self {
+    pub fn of(request: &ChatRequest, marked: bool) -> Self {
         let (system, tools) = (Arc::clone(&request.system), Arc::clone(&request.tools));
-        let system_text = to_raw_value(&*system).expect("a text can be written").into();
-        let tools_text = to_raw_value(&Tools(&tools)).expect("JSON values can be written").into();
-        Self { system, tools, system_text, tools_text }
+        let system_text = to_raw_value(&Said { text: (&*system).into(), marked });
+        let system_text = system_text.expect("a text can be written").into();
+        let tools_text = to_raw_value(&Tools(&tools, marked)).expect("JSON values can be written").into();
+        Self { system, tools, marked, system_text, tools_text }
     }
 
     /// Whether it is that of `request` too. Takes what is equal but not the same for different.
-    pub fn fits(&self, request: &ChatRequest) -> bool {
-        Arc::ptr_eq(&self.system, &request.system) && Arc::ptr_eq(&self.tools, &request.tools)
+    pub fn fits(&self, request: &ChatRequest, marked: bool) -> bool {
+        self.marked == marked && Arc::ptr_eq(&self.system, &request.system) && Arc::ptr_eq(&self.tools, &request.tools)
     }
 }
 
@@ -59,10 +61,9 @@ const STREAM: &str = "stream";
 impl Serialize for Body<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { request, quirks, steady } = self;
-        let bound = if quirks.max_completion_tokens { "max_completion_tokens" } else { "max_tokens" };
         let mut ours = Ours { map: serializer.serialize_map(None)?, extra: &quirks.extra_body, done: Vec::new() };
         ours.put("model", &request.model)?;
-        ours.put("messages", &Messages(request, steady))?;
+        ours.put("messages", &Messages(request, steady, quirks))?;
         if !request.tools.is_empty() {
             ours.put("tools", &steady.tools_text)?;
             if request.choice == ToolChoice::None {
@@ -72,8 +73,10 @@ impl Serialize for Body<'_> {
         if let Some(effort) = &request.effort {
             ours.put("reasoning_effort", effort)?;
         }
-        ours.put(bound, &request.max_tokens)?;
-        ours.put("temperature", &decimal(request.temperature))?;
+        ours.put(quirks.bound(&request.model), &request.max_tokens)?;
+        if request.effort.is_none() && quirks.has_temperature(&request.model) {
+            ours.put("temperature", &decimal(request.temperature))?;
+        }
         ours.put("stream_options", &json!({"include_usage": true}))?;
         let Ours { mut map, extra, done } = ours;
         for (name, value) in extra {
@@ -109,28 +112,36 @@ fn decimal(number: f32) -> Option<f64> {
     number.to_string().parse().ok()
 }
 
-struct Messages<'a>(&'a ChatRequest, &'a Steady);
+struct Messages<'a>(&'a ChatRequest, &'a Steady, &'a Quirks);
 
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(ChatRequest { system, system_tail, messages, .. }, steady) = *self;
+        let Self(ChatRequest { system, system_tail, messages, .. }, steady, quirks) = *self;
         let mut all = serializer.serialize_seq(None)?;
         match system_tail.as_deref() {
             None if system.is_empty() => {}
             None => all.serialize_element(&Text { role: "system", content: &*steady.system_text })?,
             Some(tail) if system.is_empty() => all.serialize_element(&Text { role: "system", content: tail })?,
+            Some(tail) if steady.marked => {
+                // Marked is what stays the same.
+                let parts = [part(system, true), part(tail, false)];
+                all.serialize_element(&Text { role: "system", content: &parts })?;
+            }
             Some(tail) => {
                 let content = format!("{system}{SYSTEM_SEPARATOR}{tail}");
                 all.serialize_element(&Text { role: "system", content: content.as_str() })?;
             }
         }
-        for message in messages.iter() {
+        // What comes before the last message is asked for again with the next one.
+        let cached = messages.len().checked_sub(2).filter(|_| steady.marked);
+        for (at, message) in messages.iter().enumerate() {
+            let marked = cached == Some(at);
             match message {
                 Message::User(content) => {
-                    all.serialize_element(&User { role: "user", content: UserContent(content) })?
+                    all.serialize_element(&User { role: "user", content: UserContent(content, marked) })?
                 }
-                Message::Assistant(answer) => all.serialize_element(&assistant(answer))?,
-                Message::ToolResult(result) => all.serialize_element(&tool_result(result))?,
+                Message::Assistant(answer) => all.serialize_element(&assistant(answer, marked, quirks))?,
+                Message::ToolResult(result) => all.serialize_element(&tool_result(result, marked, quirks.id_form))?,
             }
         }
         all.end()
@@ -149,66 +160,115 @@ struct User<'a> {
     content: UserContent<'a>,
 }
 
-struct UserContent<'a>(&'a [Content]);
+/// A text, as a list of one part where that part says that it is to be cached. An empty one never is.
+struct Said<'a> {
+    text: Cow<'a, str>,
+    marked: bool,
+}
+
+impl Serialize for Said<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { text, marked } = self;
+        if !marked || text.is_empty() {
+            return serializer.serialize_str(text);
+        }
+        [part(text, true)].serialize(serializer)
+    }
+}
+
+/// Content, and whether it is to be cached.
+struct UserContent<'a>(&'a [Content], bool);
 
 impl Serialize for UserContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if let [Content::Text { text }] = self.0 {
-            return serializer.serialize_str(text);
+        let Self(pieces, marked) = *self;
+        if let [Content::Text { text }] = pieces {
+            return Said { text: text.into(), marked }.serialize(serializer);
         }
-        if self.0.iter().all(|piece| matches!(piece, Content::Text { .. })) {
-            return serializer.serialize_str(&plain_text(self.0));
+        if pieces.iter().all(|piece| matches!(piece, Content::Text { .. })) {
+            return Said { text: plain_text(pieces).into(), marked }.serialize(serializer);
         }
-        serializer.collect_seq(self.0.iter().map(|piece| match piece {
-            Content::Text { text } => json!({"type": "text", "text": text}),
-            Content::Image { data, mime } => {
-                json!({"type": "image_url", "image_url": {"url": format!("data:{mime};base64,{data}")}})
+        serializer.collect_seq(pieces.iter().enumerate().map(|(at, piece)| {
+            let mut part = match piece {
+                Content::Text { text } => part(text, false),
+                Content::Image { data, mime } => {
+                    json!({"type": "image_url", "image_url": {"url": format!("data:{mime};base64,{data}")}})
+                }
+            };
+            if marked && at + 1 == pieces.len() {
+                part["cache_control"] = ephemeral();
             }
+            part
         }))
     }
+}
+
+/// A part of a content, and whether what goes up to here is to be cached.
+fn part(text: &str, marked: bool) -> Value {
+    let mut part = json!({"type": "text", "text": text});
+    if marked {
+        part["cache_control"] = ephemeral();
+    }
+    part
+}
+
+/// The mark of what is to be cached up to here.
+fn ephemeral() -> Value {
+    json!({"type": "ephemeral"})
 }
 
 #[derive(serde::Serialize)]
 struct Assistant<'a> {
     role: &'static str,
-    content: Option<&'a str>,
+    content: Option<Said<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Value>,
 }
 
-fn assistant(answer: &AssistantMessage) -> Assistant<'_> {
-    let silent = answer.text.is_empty() && !answer.calls.is_empty();
-    let content = (!silent).then_some(answer.text.as_str());
-    Assistant { role: "assistant", content, tool_calls: answer.calls.iter().map(tool_call).collect() }
+fn assistant<'a>(answer: &'a AssistantMessage, marked: bool, quirks: &Quirks) -> Assistant<'a> {
+    let calls = !answer.calls.is_empty();
+    let silent = answer.text.is_empty() && calls;
+    let content = (!silent).then(|| Said { text: (&answer.text).into(), marked });
+    let reasoning = answer.reasoning.as_deref().filter(|reasoning| !reasoning.trim().is_empty());
+    let reasoning_content = (quirks.resend_reasoning && calls).then(|| reasoning.unwrap_or(NO_REASONING));
+    let tool_calls = answer.calls.iter().map(|call| tool_call(call, quirks.id_form)).collect();
+    Assistant { role: "assistant", content, reasoning_content, tool_calls }
 }
 
-fn tool_call(call: &ToolCall) -> Value {
+fn tool_call(call: &ToolCall, form: IdForm) -> Value {
     let arguments = match &call.arguments {
         Arguments::Object(map) => json!(map).to_string(),
         // Servers fail over history with arguments that are no JSON; the tool's error tells the model what it wrote.
         Arguments::Malformed { .. } => "{}".to_owned(),
     };
-    json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}})
+    let id = wire_id(&call.id.0, form);
+    json!({"id": id, "type": "function", "function": {"name": call.name, "arguments": arguments}})
 }
 
 #[derive(serde::Serialize)]
 struct Outcome<'a> {
     role: &'static str,
-    tool_call_id: &'a str,
-    content: String,
+    tool_call_id: Cow<'a, str>,
+    content: Said<'a>,
 }
 
-fn tool_result(result: &ToolResult) -> Outcome<'_> {
-    Outcome { role: "tool", tool_call_id: &result.call.0, content: plain_text(&result.content) }
+fn tool_result(result: &ToolResult, marked: bool, form: IdForm) -> Outcome<'_> {
+    let content = Said { text: plain_text(&result.content).into(), marked };
+    Outcome { role: "tool", tool_call_id: wire_id(&result.call.0, form), content }
 }
 
-struct Tools<'a>(&'a [ToolSpec]);
+/// All tools, and whether they say what is to be cached: our own by themselves, and all together.
+struct Tools<'a>(&'a [ToolSpec], bool);
 
 #[derive(serde::Serialize)]
 struct Tool<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     function: Function<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<Value>,
 }
 
 #[derive(serde::Serialize)]
@@ -220,149 +280,15 @@ struct Function<'a> {
 
 impl Serialize for Tools<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|tool| {
+        let Self(tools, marked) = *self;
+        let own = tools.iter().rposition(|tool| !tool.name.starts_with(MCP));
+        serializer.collect_seq(tools.iter().enumerate().map(|(at, tool)| {
             let ToolSpec { name, description, parameters, .. } = tool;
-            Tool { kind: "function", function: Function { name, description, parameters } }
+            let cache_control = (marked && (own == Some(at) || at + 1 == tools.len())).then(ephemeral);
+            Tool { kind: "function", function: Function { name, description, parameters }, cache_control }
         }))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use domain::chat::{StopReason, Usage};
-    use domain::ids::ToolCallId;
-
-    use super::*;
-
-    fn call(id: &str, arguments: Arguments) -> ToolCall {
-        ToolCall { id: ToolCallId(id.into()), name: "read".to_owned(), arguments }
-    }
-
-    fn request() -> ChatRequest {
-        let answer = AssistantMessage {
-            text: String::new(),
-            reasoning: Some("hm".to_owned()),
-            calls: vec![
-                call("c1", Arguments::Object(json!({"b": 1, "a": 2}).as_object().unwrap().clone())),
-                call("c2", Arguments::Malformed { text: "{".to_owned(), problem: "no JSON".to_owned() }),
-            ],
-            stop: StopReason::ToolUse,
-            usage: Usage::default(),
-            provider: "p".into(),
-            model: "m".into(),
-            error: None,
-        };
-        let result = |id: &str| {
-            let content = vec![Content::text("one"), Content::text("two")];
-            let (call, name) = (ToolCallId(id.into()), "read".to_owned());
-            Message::ToolResult(ToolResult { call, name, content, is_error: false }.into())
-        };
-        let picture = Content::Image { data: "aGk=".into(), mime: "image/png".to_owned() };
-        ChatRequest {
-            model: "m".into(),
-            system: "be good".into(),
-            system_tail: None,
-            messages: vec![
-                Message::User([Content::text("look"), picture].into()),
-                Message::Assistant(answer.into()),
-                result("c1"),
-                result("c2"),
-                Message::User([Content::text("and?")].into()),
-            ]
-            .into(),
-            tools: [ToolSpec {
-                name: "read".to_owned(),
-                description: "reads".to_owned(),
-                parameters: json!({"type": "object"}),
-                parallel: true,
-                idempotent: true,
-            }]
-            .into(),
-            choice: ToolChoice::Auto,
-            effort: None,
-            tokens: 0,
-            max_tokens: 100,
-            temperature: 0.1,
-        }
-    }
-
-    #[test]
-    fn every_kind_of_message_has_its_form() {
-        let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "read", "arguments": arguments}});
-        let expected = json!({
-            "model": "m",
-            "messages": [
-                {"role": "system", "content": "be good"},
-                {"role": "user", "content": [
-                    {"type": "text", "text": "look"},
-                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
-                ]},
-                {"role": "assistant", "content": null,
-                 "tool_calls": [call("c1", r#"{"b":1,"a":2}"#), call("c2", "{}")]},
-                {"role": "tool", "tool_call_id": "c1", "content": "one\ntwo"},
-                {"role": "tool", "tool_call_id": "c2", "content": "one\ntwo"},
-                {"role": "user", "content": "and?"},
-            ],
-            "tools": [{"type": "function", "function":
-                {"name": "read", "description": "reads", "parameters": {"type": "object"}}}],
-            "max_tokens": 100,
-            "temperature": 0.1,
-            "stream_options": {"include_usage": true},
-            "stream": true,
-        });
-        let (request, quirks) = (request(), Quirks::default());
-        let steady = Steady::of(&request).into();
-        let body = Body { request: &request, quirks: &quirks, steady };
-        assert_eq!(serde_json::to_string(&body).unwrap(), expected.to_string());
-    }
-
-    #[test]
-    fn a_conversation_has_its_own_system_text_tool_choice_and_effort() {
-        let quirks = Quirks::default();
-        let write = |request: &ChatRequest| {
-            let body = Body { request, quirks: &quirks, steady: Arc::new(Steady::of(request)) };
-            serde_json::to_value(&body).unwrap()
-        };
-        let usual = write(&request());
-        let own = ChatRequest {
-            system_tail: Some("in \"French\"".into()),
-            choice: ToolChoice::None,
-            effort: Some("low".into()),
-            ..request()
-        };
-        let body = write(&own);
-        let first = |body: &Value| body["messages"][0].clone();
-        assert_eq!(first(&body), json!({"role": "system", "content": "be good\n\n---\n\nin \"French\""}));
-        assert_eq!((&body["tool_choice"], &body["reasoning_effort"]), (&json!("none"), &json!("low")));
-        assert_eq!(body["tools"], usual["tools"]);
-        assert!(usual.get("tool_choice").is_none() && usual.get("reasoning_effort").is_none());
-        let bare = write(&ChatRequest { system: "".into(), tools: [].into(), ..own });
-        assert_eq!(first(&bare), json!({"role": "system", "content": "in \"French\""}));
-        assert!(bare.get("tool_choice").is_none(), "servers refuse a choice among no tools");
-    }
-
-    #[test]
-    fn extra_fields_overrule_add_and_remove_but_never_the_stream() {
-        let extra = json!({"temperature": null, "stream_options": null, "stream": false, "top_k": 4, "max_tokens": 5});
-        let quirks = Quirks { extra_body: extra.as_object().unwrap().clone(), max_completion_tokens: false };
-        let bare = ChatRequest { system: "".into(), messages: Vec::new().into(), tools: [].into(), ..request() };
-        let expected = json!({"model": "m", "messages": [], "max_tokens": 5, "stream": true, "top_k": 4});
-        let steady = Arc::new(Steady::of(&bare));
-        let body = |quirks: &Quirks| {
-            let whole = Body { request: &bare, quirks, steady: Arc::clone(&steady) };
-            serde_json::to_value(whole).unwrap()
-        };
-        assert_eq!(body(&quirks), expected);
-        let newer = Quirks { max_completion_tokens: true, ..Quirks::default() };
-        assert_eq!(body(&newer)["max_completion_tokens"], 100);
-    }
-
-    #[test]
-    fn what_is_written_once_fits_the_same_prompt_and_tools_alone() {
-        let first = request();
-        let steady = Steady::of(&first);
-        assert!(steady.fits(&ChatRequest { messages: Vec::new().into(), ..first.clone() }));
-        assert!(!steady.fits(&ChatRequest { system: "be bad".into(), ..first.clone() }));
-        assert!(!steady.fits(&ChatRequest { tools: [].into(), ..first }));
-    }
-}
+mod tests;

@@ -184,6 +184,32 @@ fn silence_ends_a_call() {
 }
 
 #[test]
+fn what_is_shown_is_the_answer_also_where_a_tag_does_not_come_to_an_end() {
+    run("tags", async {
+        let say = |text: &str| chunk(json!({"content": text}), "");
+        let stream = [say("<thi"), say("nk>h</think>yes"), say("\n<tool"), say("_call>{}"), say("\n<thi")].concat();
+        for allowed in [false, true] {
+            let server =
+                RawServer::event_stream(&(stream.clone() + &chunk(json!({}), "stop")), Afterwards::Close).await;
+            let mut caller = caller(&server.url());
+            let configured = Server { base: server.url(), text_calls: allowed, ..Server::default() };
+            caller.endpoint = Arc::new(Endpoint::new(configured).unwrap());
+            let (answer, deltas) = ask(&caller, "hi").await;
+            let answer = answer.unwrap();
+            let (mut text, mut reasoning) = (String::new(), String::new());
+            for delta in deltas {
+                match delta {
+                    Delta::Text(piece) => text.push_str(&piece),
+                    Delta::Reasoning(piece) => reasoning.push_str(&piece),
+                }
+            }
+            assert_eq!((answer.text.as_str(), answer.reasoning.as_deref()), (&*text, Some(&*reasoning)));
+            assert_eq!((&*text, &*reasoning), ("yes\n<tool_call>{}\n<thi", "h"));
+        }
+    });
+}
+
+#[test]
 fn a_server_that_never_answers_is_left_after_the_limit() {
     run("hang", async {
         let model = Model::start().await;

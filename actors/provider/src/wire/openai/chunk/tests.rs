@@ -131,6 +131,73 @@ fn the_end_is_understood() {
 }
 
 #[test]
+fn calls_count_only_when_the_answer_ended_in_order() {
+    let call = json!([{"index": 0, "id": "x", "function": {"name": "a", "arguments": "{}"}}]);
+    let ended = |finish: Value| {
+        let chunk = json!({"choices": [{"delta": {"content": "t", "tool_calls": call}, "finish_reason": finish}]});
+        let answer = assembled(&[chunk]);
+        assert_eq!(answer.text, "t");
+        (answer.calls.len(), answer.stop)
+    };
+    for finish in [json!("tool_calls"), json!("function_call"), json!("stop"), json!("STOP"), json!(""), json!(null)] {
+        assert_eq!(ended(finish.clone()), (1, StopReason::ToolUse), "{finish}");
+    }
+    for (finish, stop) in [
+        ("length", StopReason::Length),
+        ("max_tokens", StopReason::Length),
+        ("content_filter", StopReason::Stop),
+        ("refusal", StopReason::Stop),
+        ("error", StopReason::Stop),
+    ] {
+        assert_eq!(ended(json!(finish)), (0, stop), "{finish}");
+    }
+}
+
+#[test]
+fn reasoning_in_tags_is_taken_out_of_the_text_and_told_once() {
+    let parts = |pieces: &[Value]| {
+        let mut assembly = Assembly::default();
+        let mut shown: Vec<Delta> =
+            pieces.iter().flat_map(|piece| assembly.take(&delta(piece.clone())).unwrap()).collect();
+        shown.extend(assembly.flush().unwrap());
+        let text: String =
+            shown.iter().filter_map(|delta| if let Delta::Text(text) = delta { Some(&**text) } else { None }).collect();
+        let answer = assembly.finish("").unwrap();
+        assert_eq!(text, answer.text, "what was shown is the answer");
+        (answer.text, answer.reasoning)
+    };
+    let content = |text: &str| json!({"content": text});
+    let is = |text: &str, reasoning: Option<&str>| (text.to_owned(), reasoning.map(str::to_owned));
+    assert_eq!(
+        parts(&[content("<thi"), content("nk>h"), content("m</think"), content(">\n\nyes <")]),
+        is("yes <", Some("hm"))
+    );
+    assert_eq!(parts(&[json!({"reasoning_content": "hm"}), content("<think>hm</think>yes")]), is("yes", Some("hm")));
+    assert_eq!(parts(&[content("<thought>never ends")]), is("", Some("never ends")));
+    assert_eq!(parts(&[content("<thin")]), is("<thin", None));
+}
+
+#[test]
+fn a_call_written_as_text_is_a_call_only_where_that_is_allowed() {
+    let text = r#"I look. <tool_call>{"name":"a","arguments":{"k":1}}</tool_call>"#;
+    let (first, second) = text.split_at(30);
+    let ended = |allowed| {
+        let mut assembly = Assembly::new(allowed);
+        for piece in [first, second] {
+            assembly.take(&delta(json!({"content": piece}))).unwrap();
+        }
+        assembly.take(&json!({"choices": [{"delta": {}, "finish_reason": "stop"}]})).unwrap();
+        assembly.finish("made_").unwrap()
+    };
+    let silent = ended(false);
+    assert_eq!((silent.text.as_str(), silent.calls.len(), silent.stop), (text, 0, StopReason::Stop));
+    let Answer { text, calls, stop, .. } = ended(true);
+    assert_eq!((text.as_str(), stop), ("I look. ", StopReason::ToolUse));
+    let arguments = Arguments::Object(json!({"k": 1}).as_object().unwrap().clone());
+    assert_eq!(calls, [ToolCall { id: ToolCallId("made_0".into()), name: "a".to_owned(), arguments }]);
+}
+
+#[test]
 fn usage_may_be_partial() {
     let usage = |usage: Value| {
         let usage = assembled(&[json!({"choices": [], "usage": usage})]).usage;
