@@ -162,7 +162,7 @@ fn config_check_lists_errors_and_warnings_with_their_places() {
     assert!(text(&out.stdout).contains("did you mean port?"), "{}", text(&out.stdout));
     place.write_config(
         "{\"api\": {\"port\": 70000, \"prot\": 1},\n \"agents\": {\"defaults\": {\"provider\": \"openai\"}},\n \
-         \"channels\": {\"websocket\": {\"allowFrom\": []}}, \"queue\": {},\n \"admin\": {\"token\": 12345678}}",
+         \"channels\": {\"websocket\": {\"allowFrom\": []}}, \"transcription\": {},\n \"admin\": {\"token\": 12345678}}",
     );
     let file = place.path().join("config.json").display().to_string();
     let out = place.run(&["config", "check"]);
@@ -176,7 +176,7 @@ fn config_check_lists_errors_and_warnings_with_their_places() {
              environment variable OPENAI_API_KEY"
         ),
         format!("warning: {file}:1:33: unknown key api.prot is ignored; did you mean port?"),
-        format!("warning: {file}:3:57: not used by this version, in the top level: queue"),
+        format!("warning: {file}:3:57: not used by this version, in the top level: transcription"),
         format!("warning: {file}:3:42: channels.websocket.allowFrom is empty, so nobody can connect"),
     ];
     assert_eq!(text(&out.stdout).lines().collect::<Vec<_>>(), expected);
