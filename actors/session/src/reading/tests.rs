@@ -55,6 +55,13 @@ fn words(window: &Window) -> Vec<String> {
 }
 
 #[test]
+fn a_command_is_no_preview() {
+    let command = said(0, None, "/help").replace("\"bodyHash\"", "\"command\":true,\"bodyHash\"");
+    let read = read(&source((command + &said(1, Some(0), "hello")).as_bytes()), TOKENS, None).unwrap();
+    assert_eq!((read.preview.as_deref(), words(&read.window)), (Some("hello"), vec!["hello".to_owned()]));
+}
+
+#[test]
 fn of_a_long_file_the_end_is_kept() {
     let file = chain(5_000, 400);
     let read = read(&source(file.as_bytes()), TOKENS, None).unwrap();

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::exchange::Transcribed;
 use crate::exchange::json::python_line;
-use crate::ids::{EntryId, SessionKey};
-use crate::transcript::{CompactionFields, Head, Pen, UserEntry, read_lines, user_line};
+use crate::ids::{EntryId, SessionKey, TurnId};
+use crate::transcript::{CompactionFields, Head, Pen, UserEntry, UserMark, read_lines, user_line};
 
 fn key() -> SessionKey {
     SessionKey::new("telegram:1").unwrap()
@@ -22,15 +22,37 @@ fn back(bytes: &[u8]) -> SessionFile {
 }
 
 fn say(bytes: &mut Vec<u8>, id: u64, text: &str) {
+    say_as(bytes, id, text, None);
+}
+
+fn say_as(bytes: &mut Vec<u8>, id: u64, text: &str, mark: Option<UserMark>) {
     let transcript = read_lines(bytes);
     let head = Head {
         id: EntryId(id).to_string().into(),
         parent: transcript.append_parent().map(Into::into),
         timestamp_ms: 1_795_985_609_123,
     };
-    let user = UserEntry { content: [crate::chat::Content::text(text)].into(), mark: None };
+    let user = UserEntry { content: [crate::chat::Content::text(text)].into(), mark };
     bytes.extend_from_slice(user_line(&head, &user).as_bytes());
     bytes.push(b'\n');
+}
+
+#[test]
+fn a_command_stays_one() {
+    let file = SessionFile::read(FILE.as_bytes());
+    let mut bytes = ours(FILE).bytes;
+    let rows = file.rows.len();
+    let mark = UserMark {
+        turn: TurnId(uuid::Uuid::from_u128(1)),
+        idempotency_key: "telegram:1".into(),
+        body_hash: 1,
+        accepted_ms: 0,
+        into: None,
+        command: true,
+    };
+    say_as(&mut bytes, 77, "/help", Some(mark));
+    let back = back(&bytes);
+    assert!(back.rows.len() == rows + 1 && back.rows[rows].is_true("_command"));
 }
 
 const FILE: &str = concat!(

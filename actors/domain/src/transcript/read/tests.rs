@@ -153,6 +153,31 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn a_command_is_read_back_known_again_and_not_shown() {
+    let (mut asking, mut answering) = (user("/help", 1), answer("all of them", 1, Some(TurnClose::Done)));
+    asking.mark.iter_mut().for_each(|mark| (mark.into, mark.command) = (Some(turn(2)), true));
+    answering.transcript_only = true;
+    let lines = [
+        HEADER.to_owned(),
+        user_line(&head("a", None), &asking),
+        assistant_line(&head("b", Some("a")), &answering),
+        user_line(&head("c", Some("b")), &user("hi", 3)),
+    ];
+    let bytes = lines.join("\n");
+    let transcript = read_lines(bytes.as_bytes());
+    let kinds: Vec<_> = transcript.entries().iter().map(|entry| entry.kind.clone()).collect();
+    let assistant = EntryKind::Assistant(Box::new(answering));
+    assert_eq!(kinds[..2], [EntryKind::User(asking), assistant]);
+    let tree = transcript.tree();
+    assert_eq!(tree.positions().map(|at| tree.kind(at)).next(), Some(Kind::Command));
+    let shown = tree.shown(&tree.path());
+    assert_eq!(shown.iter().map(|at| tree.id(*at)).collect::<Vec<_>>(), ["c"]);
+    let known: Vec<_> = recent_ids(bytes.as_bytes(), true).into_iter().map(|recent| recent.turn).collect();
+    assert_eq!(known, [turn(1), turn(3)]);
+    assert_eq!(turn_record(&transcript, turn(1)).unwrap().text, "all of them");
+}
+
+#[test]
 fn damage_is_counted_and_read_around() {
     let text = format!(
         "{HEADER}\n{}{}\nnonsense\n{{\"type\":\"message\",\"id\":\"c\",\"parentId\":\"b\",\"message\":{{\"role\":\"user\",\"content\":\"tab\there \\ud800 \u{1}\"}}}}\n\n42\n{}",
