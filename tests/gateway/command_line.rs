@@ -176,7 +176,7 @@ fn config_check_lists_errors_and_warnings_with_their_places() {
              environment variable OPENAI_API_KEY"
         ),
         format!("warning: {file}:1:33: unknown key api.prot is ignored; did you mean port?"),
-        format!("warning: {file}:3:57: not used by this version, in the top level: transcription"),
+        format!("warning: {file}:3:65: not used by this version, in the top level: transcription"),
         format!("warning: {file}:3:42: channels.websocket.allowFrom is empty, so nobody can connect"),
     ];
     assert_eq!(text(&out.stdout).lines().collect::<Vec<_>>(), expected);
