@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use domain::chat::{AssistantMessage, Content, Message, StopReason, ToolCall, Usage, plain_text};
 use domain::ids::ToolCallId;
-use domain::request::ChatRequest;
+use domain::request::{ChatRequest, ToolChoice};
 use domain::script::{Line, Script, ScriptedTurn, turn_of};
 use domain::text::first_bytes;
 use protocol::provider::Delta;
@@ -42,8 +42,8 @@ pub struct Reply {
 pub fn answer(request: &ChatRequest, id_prefix: &str) -> Reply {
     let turn = turn_of(request.messages.iter().rev().map(line));
     let script = Script::parse(&turn.text);
-    let calls = script.calls_of(turn.round).into_iter().enumerate();
-    let calls = calls.map(|(place, (name, text))| ToolCall {
+    let asked = script.calls_of(turn.round).into_iter().filter(|_| request.choice == ToolChoice::Auto);
+    let calls = asked.enumerate().map(|(place, (name, text))| ToolCall {
         id: ToolCallId(format!("{id_prefix}{place}").into()),
         name: name.to_owned(),
         arguments: arguments::read(&text).0,
@@ -128,7 +128,6 @@ fn tokens(bytes: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use domain::chat::{Arguments, ToolResult};
-    use domain::request::ToolChoice;
     use serde_json::json;
 
     use super::*;
@@ -137,8 +136,8 @@ mod tests {
         Message::User([Content::text(text)].into())
     }
 
-    fn ask(messages: Vec<Message>) -> Reply {
-        let request = ChatRequest {
+    fn asked(messages: Vec<Message>) -> ChatRequest {
+        ChatRequest {
             model: "m".into(),
             system: "sys".into(),
             system_tail: None,
@@ -149,7 +148,11 @@ mod tests {
             tokens: 2,
             max_tokens: 1,
             temperature: 0.0,
-        };
+        }
+    }
+
+    fn ask(messages: Vec<Message>) -> Reply {
+        let request = asked(messages);
         let reply = answer(&request, "c");
         assert_eq!(reply, answer(&request, "c"), "it must be deterministic");
         reply
@@ -193,5 +196,14 @@ mod tests {
         assert_eq!(second.message.calls.len(), 1);
         messages.extend([Message::Assistant(second.message.into()), result("r3")]);
         assert_eq!(ask(messages).message.text, "ok results=3 last_result=r3");
+    }
+
+    #[test]
+    fn it_calls_no_tool_that_it_may_only_see() {
+        let mut request = asked(vec![user("[[tool=a]][[say=ok]]")]);
+        assert_eq!(answer(&request, "c").message.stop, StopReason::ToolUse);
+        request.choice = ToolChoice::None;
+        let message = answer(&request, "c").message;
+        assert_eq!((message.text.as_str(), message.stop, message.calls.len()), ("ok", StopReason::Stop, 0));
     }
 }

@@ -22,6 +22,9 @@ pub(super) struct Request<'a> {
     messages: Vec<Message<'a>>,
     #[serde(default)]
     stream_options: Option<StreamOptions>,
+    /// `"none"` forbids calls; a tool may be named, too.
+    #[serde(default)]
+    tool_choice: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -111,8 +114,9 @@ impl Answer {
         script: &Script,
         tokens: usize,
     ) -> Self {
-        let calls = script.calls_of(turn.round).into_iter().enumerate();
-        let calls = calls.map(|(place, (name, arguments))| {
+        let allowed = request.tool_choice.as_ref().is_none_or(|choice| choice != "none");
+        let asked = script.calls_of(turn.round).into_iter().filter(|_| allowed);
+        let calls = asked.enumerate().map(|(place, (name, arguments))| {
             (format!("call_{number}_{place}"), name.to_owned(), arguments.into_owned())
         });
         let calls: Vec<_> = calls.collect();

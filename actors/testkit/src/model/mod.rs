@@ -1,7 +1,7 @@
 //! A scripted model server in OpenAI's form over real HTTP.
 //!
 //! It answers `echo:` and the user's own text, unless [`Config`] or directives in that text ([`domain::script`]) say
-//! otherwise. It counts what it sees and checks the order of the requests that carry a `[[seq=KEY:N]]`.
+//! otherwise, and calls no tool where `tool_choice` is `none`. It counts what it sees and checks the order of the requests that carry a `[[seq=KEY:N]]`.
 //!
 //! [`Model::start`] serves on the current runtime, where a paused clock reaches its delays;
 //! [`Model::start_on_thread`] serves on a thread of its own, for a program under test that outlives the caller's awaits.

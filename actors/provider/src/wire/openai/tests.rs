@@ -79,6 +79,17 @@ fn a_scripted_model_is_understood() {
 }
 
 #[test]
+fn a_scripted_model_that_may_call_nothing_answers_in_words() {
+    run("tool choice", async {
+        let model = Model::start().await;
+        let body = json!({"stream": true, "tool_choice": "none",
+            "messages": [{"role": "user", "content": "[[tool=a]][[say=ok]]"}]});
+        let answer = caller(&model.url()).attempt(&body, "made_", &mut |_| ()).await.unwrap();
+        assert_eq!((answer.text.as_str(), answer.calls.len()), ("ok", 0));
+    });
+}
+
+#[test]
 fn cut_and_truncated_streams_are_failures() {
     run("cuts", async {
         let model = Model::start().await;
