@@ -31,6 +31,15 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
+    /// For an error of the admin API: its HTTP status, and its word.
+    pub fn of_answer(status: u16, word: &str) -> Self {
+        match (word, status) {
+            ("disk", _) => Self::Disk,
+            (_, 429 | 503) => Self::Refused,
+            (_, _) => Self::Failed,
+        }
+    }
+
     /// The word for programs, as in the admin API's errors.
     pub fn word(self) -> &'static str {
         match self {

@@ -170,16 +170,22 @@ pub struct Hold {
 impl Hold {
     /// Takes them; refuses at once while a gateway runs, and waits a while for another command.
     pub async fn take(paths: &Paths) -> anyhow::Result<Self> {
+        Self::refuse_gateway(paths)?;
+        make_directories(paths)?;
+        Ok(Self { _locks: take_locks(paths, Purpose::AtRest).await? })
+    }
+
+    /// Refuses while a gateway runs.
+    pub fn refuse_gateway(paths: &Paths) -> Result<(), Exit> {
         for (file, directory) in
             [(paths.run.join("lock"), &paths.data), (paths.sessions.join(".lock"), &paths.workspace)]
         {
             if let Some(holder) = Lock::gateway(&file) {
                 let message = format!("{} is in use by {holder}; stop the gateway first", directory.display());
-                return Err(Exit::new(ExitCode::DirectoryInUse, message).into());
+                return Err(Exit::new(ExitCode::DirectoryInUse, message));
             }
         }
-        make_directories(paths)?;
-        Ok(Self { _locks: take_locks(paths, Purpose::AtRest).await? })
+        Ok(())
     }
 }
 

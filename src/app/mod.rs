@@ -121,6 +121,12 @@ impl App {
         self.journal.failed()
     }
 
+    /// Waits until the transcripts of all sleeping sessions have what the journal has of them; the keys of those for which
+    /// that cannot be done.
+    pub async fn caught_up(&self) -> anyhow::Result<Vec<SessionKey>> {
+        Ok(self.journal.caught_up().await?)
+    }
+
     /// Dead letters, oldest first.
     pub async fn dead_letters(&self) -> anyhow::Result<Vec<DeadLetter>> {
         Ok(self.journal.dead_letters().await?)

@@ -103,7 +103,7 @@ async fn checked(sent: reqwest::Result<Response>) -> anyhow::Result<Response> {
     let body: Value = response.json().await.unwrap_or_default();
     let message = body["error"]["message"].as_str().unwrap_or("the gateway refused").to_owned();
     let told = body["error"].is_object();
-    let code = if matches!(status.as_u16(), 429 | 503) { ExitCode::Refused } else { ExitCode::Failed };
+    let code = ExitCode::of_answer(status.as_u16(), body["error"]["code"].as_str().unwrap_or_default());
     let exit = Exit::new(code, message);
     Err(if told { exit.with_body(body) } else { exit }.into())
 }

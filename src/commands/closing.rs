@@ -62,8 +62,7 @@ pub async fn run(loaded: Loaded, key: &SessionKey, act: Act, output: Output) -> 
 
 /// A fault as the end of a command: the same as when the gateway says it.
 pub fn exit(fault: Fault) -> Exit {
-    let code = if matches!(fault.status, 429 | 503) { ExitCode::Refused } else { ExitCode::Failed };
-    Exit::new(code, fault.message).named(fault.code)
+    Exit::new(ExitCode::of_answer(fault.status, fault.code), fault.message).named(fault.code)
 }
 
 fn told(key: &SessionKey, act: Act, body: &Value) -> String {

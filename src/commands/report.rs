@@ -63,6 +63,8 @@ pub enum Outcome {
 pub struct Report {
     /// In the order in which it was done.
     pub items: Vec<Item>,
+    /// Whether something failed as there is no space for it, or the file system is read-only.
+    pub no_space: bool,
 }
 
 /// How a report is worded.

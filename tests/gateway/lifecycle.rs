@@ -174,6 +174,29 @@ async fn a_busy_session_is_not_archived() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_of_what_waited_in_a_deleted_session_is_told_that_it_was_cancelled() {
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    socket.say("a", "slow [[delay=600000]]", "m1").await;
+    socket.until("accepted").await;
+    socket.say("a", "and then?", "m2").await;
+    socket.until("accepted").await;
+    let deleted = gateway.post("sessions/websocket%3Aa/delete".to_owned()).await;
+    assert_eq!(deleted["cancelled"], 2, "{deleted}");
+    let mut other = gateway.websocket("").await;
+    other.until("ready").await;
+    for id in ["m1", "m2"] {
+        other.say("a", if id == "m1" { "slow [[delay=600000]]" } else { "and then?" }, id).await;
+        assert_eq!(other.until("accepted").await["state"], "duplicate", "{id}");
+        let told = other.until("message").await;
+        assert!(told["text"].as_str().unwrap().contains("cancelled"), "{id}: {told}");
+        other.until("turn_end").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeat_after_the_end_of_its_session_is_answered_as_before_and_runs_nothing() {
     let place = Place::new(json!({}));
     let mut gateway = place.start().await;

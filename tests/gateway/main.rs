@@ -10,6 +10,7 @@ mod dead_letters;
 mod doors;
 mod edits;
 mod every_step;
+mod export_whole;
 mod idle;
 mod isolation;
 mod journal_repair;

@@ -189,6 +189,21 @@ fn nanobot_moves_in_once_whole_and_goes_back_byte_for_byte() {
     assert!(compared > 35);
 }
 
+/// What OpenClaw had put away is found in the archive.
+fn the_archive_is_listed(place: &Place) {
+    let (listed, _) = json_of(place, &["sessions", "list", "--archived"]);
+    let ended = |id: &str| {
+        let (key, items) = (format!("agent:main:orphan:{id}"), listed["items"].as_array().unwrap().iter());
+        items.filter(|item| item["key"] == *key).map(|item| item["archived_ms"].as_u64()).collect::<Vec<_>>()
+    };
+    assert_eq!(ended("a1000018-0000-4000-8000-000000000018").len(), 2, "one for each reset: {listed}");
+    let deleted = "a1000019-0000-4000-8000-000000000019";
+    assert_eq!(ended(deleted), [Some(1_769_944_953_444)], "{listed}");
+    let key = format!("agent:main:orphan:{deleted}");
+    let (shown, _) = json_of(place, &["sessions", "show", &key, "--archived"]);
+    assert!(shown["entries"][0]["sessionKey"] == *key, "{shown}");
+}
+
 #[test]
 fn openclaw_moves_in_with_names_topics_and_archives_and_goes_back() {
     let place = Place::empty();
@@ -205,9 +220,10 @@ fn openclaw_moves_in_with_names_topics_and_archives_and_goes_back() {
     let archive = sessions.join("archive/openclaw/main");
     for (name, bytes) in &before {
         let Ok(file) = name.strip_prefix("agents/main/sessions") else { continue };
-        let is_archive = [".reset.", ".deleted.", ".bak."].iter().any(|kind| file.to_str().unwrap().contains(kind));
+        let is_archive = [".bak.", ".reset.not-a-time"].iter().any(|kind| file.to_str().unwrap().contains(kind));
         assert!(!is_archive || std::fs::read(archive.join(file)).unwrap() == *bytes, "{}", file.display());
     }
+    the_archive_is_listed(&place);
     let here = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
     assert_eq!(
         (here("workspace/memory/MEMORY.md"), here("workspace/memory/2026-03-01.md")),
@@ -361,4 +377,76 @@ fn a_workspace_around_this_programs_directory_brings_nothing_of_that() {
         came.keys()
     );
     assert_eq!(import()["counts"]["imported"], 0, "nothing grows by being imported again");
+}
+
+#[test]
+fn what_moved_in_and_ended_here_stays_ended_and_comes_back_only_by_name() {
+    for system in ["nanobot", "openclaw"] {
+        let place = Place::empty();
+        let source = place.path().join(format!(".{system}"));
+        let (archived, deleted) = match system {
+            "nanobot" => {
+                nanobot(&source);
+                ("cli:tools", "telegram:123")
+            }
+            _ => {
+                openclaw(&source);
+                ("agent:main:direct:ada", "agent:main:main")
+            }
+        };
+        assert_eq!(json_of(&place, &["import", system]).1, Some(0));
+        assert_eq!(json_of(&place, &["sessions", "archive", archived]).1, Some(0));
+        assert_eq!(json_of(&place, &["sessions", "delete", deleted]).1, Some(0));
+        let before = files(&place.path().join("workspace"));
+        for arguments in [vec!["import", system, "--dry-run"], vec!["import", system]] {
+            let (again, code) = json_of(&place, &arguments);
+            assert_eq!((code, &again["counts"]["imported"]), (Some(0), &json!(0)), "{again}");
+            for (key, why) in [(archived, "archived here"), (deleted, "deleted here")] {
+                let mut items = again["items"].as_array().unwrap().iter();
+                let item = items.find(|item| item["name"].as_str().unwrap().starts_with(&format!("{key} ")));
+                let item = item.unwrap_or_else(|| panic!("{key} is told: {again}"));
+                assert_eq!(item["result"], "skipped", "{item}");
+                assert!(item["why"].as_str().unwrap().starts_with(why), "{item}");
+            }
+            assert_eq!(files(&place.path().join("workspace")), before);
+        }
+        assert_eq!(json_of(&place, &["sessions", "unarchive", archived]).1, Some(0));
+        let (again, _) = json_of(&place, &["import", system]);
+        assert_eq!(&again["counts"]["imported"], &json!(0), "{again}");
+        let here = named(&again, "already_here");
+        assert!(here.iter().any(|name| name.starts_with(&format!("{archived} "))), "{again}");
+    }
+}
+
+#[test]
+fn what_has_not_changed_is_told_so_in_another_zone_and_another_directory() {
+    let place = Place::empty();
+    let source = place.path().join(".nanobot");
+    nanobot(&source);
+    let import = |place: &Place, zone: &str| {
+        let mut command = place.command(&["import", "nanobot", source.to_str().unwrap(), "--json"]);
+        let out = command.env("TZ", zone).output().unwrap();
+        serde_json::from_slice::<Value>(&out.stdout).unwrap_or_else(|error| panic!("{error}: {out:?}"))
+    };
+    import(&place, "Asia/Tokyo");
+    let moved = Place::empty();
+    for place in [&place, &moved] {
+        copy_tree(&source.parent().unwrap().join("workspace"), &moved.path().join("workspace"));
+        let before = files(&place.path().join("workspace"));
+        let again = import(place, "America/New_York");
+        let sessions = again["items"].as_array().unwrap().iter().filter(|item| item["kind"] == "session");
+        let changed: Vec<&Value> =
+            sessions.filter(|item| !matches!(item["result"].as_str(), Some("already_here" | "skipped"))).collect();
+        // The older one of two files with one key lies aside, and is told as ever.
+        assert!(changed.len() == 1 && changed[0]["result"] == "conflict", "{changed:?}");
+        assert_eq!(files(&place.path().join("workspace")), before);
+    }
+    let aside = std::fs::read_dir(place.path().join("import/nanobot/sessions")).unwrap();
+    assert_eq!(aside.count(), 1, "and not laid there again");
+    // A message more makes it another one.
+    let file = source.join(NAMESPACE).join("Y2xpOnRvb2xz.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap() + "{\"role\":\"user\",\"content\":\"more\"}\n";
+    write(&file, &text);
+    let again = import(&place, "America/New_York");
+    assert!(named(&again, "conflict").iter().any(|name| name.starts_with("cli:tools ")), "{again}");
 }

@@ -43,6 +43,8 @@ pub enum Call {
     FindTurn(TurnId, Sender<Option<SessionKey>>),
     /// See [`protocol::journal::Journal::open_of`].
     OpenOf(SessionKey, Sender<OpenWork>),
+    /// See [`crate::LogJournal::caught_up`].
+    AskCaughtUp(Sender<Vec<SessionKey>>),
     /// See [`protocol::journal::Journal::dead_letters`].
     DeadLetters(Sender<Vec<DeadLetter>>),
     /// About rows of the outbox and about single dead letters.

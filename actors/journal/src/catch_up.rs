@@ -34,6 +34,10 @@ pub struct CatchUp {
     /// Keys of files that have to be moved and that no session has asked for since the start.
     moving: BTreeSet<SessionKey>,
     in_hand: BTreeSet<SessionKey>,
+    /// Keys whose files were not brought up to the log.
+    unwritten: BTreeSet<SessionKey>,
+    /// Who waits for the end of all of it.
+    waiting: Vec<Sender<Vec<SessionKey>>>,
     /// Activations that wait for that.
     loads: Vec<(SessionKey, Sender<Result<Loaded, JournalError>>)>,
 }
@@ -102,6 +106,18 @@ impl CatchUp {
         None
     }
 
+    /// Tells, once all is done, which keys' files were not brought up to the log.
+    pub fn tell(&mut self, reply: Sender<Vec<SessionKey>>) {
+        self.waiting.push(reply);
+    }
+
+    fn tell_all(&mut self) {
+        for reply in self.waiting.drain(..) {
+            // Whoever asked may be gone; then nobody needs the answer.
+            let _ = reply.send(self.unwritten.iter().cloned().collect());
+        }
+    }
+
     /// The job under way ended after the journal did.
     pub fn give_up(&mut self) {
         *self = Self::default();
@@ -111,7 +127,14 @@ impl CatchUp {
 impl Engine {
     /// Begins the next job, if there is one to begin.
     pub(crate) fn catch_up_some(&mut self) {
-        if self.failed() || self.closed || !self.catch_up.has_work() {
+        if self.failed() || self.closed {
+            self.catch_up.waiting.clear();
+            return;
+        }
+        if !self.catch_up.has_work() {
+            if !self.catch_up.is_running() {
+                self.catch_up.tell_all();
+            }
             return;
         }
         let (mut some, mut moving, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -128,12 +151,17 @@ impl Engine {
             if self.state.moving.of(&key).is_some() {
                 continue;
             }
-            let Some(behind) = self.behind(key) else { continue };
+            let Some(behind) = self.behind(&key) else {
+                if self.state.keys.get(&key).is_some_and(|key| is_behind(key)) {
+                    self.catch_up.unwritten.insert(key);
+                }
+                continue;
+            };
             bytes += self.state.keys.get(&behind.key).map_or(0, |state| line_bytes(state));
             some.push(behind);
         }
         if some.is_empty() && moving.is_empty() {
-            return;
+            return self.catch_up_some();
         }
         let keys = some.iter().map(|behind| &behind.key).chain(moving.iter().map(|(moving, _)| &moving.key));
         self.catch_up.in_hand = keys.cloned().collect();
@@ -169,20 +197,23 @@ impl Engine {
         }));
     }
 
-    fn behind(&self, key: SessionKey) -> Option<Behind> {
-        let state = self.state.keys.get(&key).filter(|state| is_behind(state))?;
+    fn behind(&self, key: &SessionKey) -> Option<Behind> {
+        let state = self.state.keys.get(key).filter(|state| is_behind(state))?;
         let (session, commit, view) = (state.session?, state.lines.last()?.commit, state.view.clone());
-        Some(Behind { session, commit, view, lines: self.sources(&state.lines)?, key })
+        Some(Behind { session, commit, view, lines: self.sources(&state.lines)?, key: key.clone() })
     }
 
     /// A job ended: these files have everything.
     pub(crate) fn caught_up(&mut self, CaughtUp { written, moved }: CaughtUp) {
-        self.catch_up.in_hand.clear();
+        let in_hand = std::mem::take(&mut self.catch_up.in_hand);
+        self.catch_up.unwritten.extend(in_hand);
         for (key, session) in moved {
+            self.catch_up.unwritten.remove(&key);
             self.moved(key, session);
         }
         for written in written {
             let key = written.key.clone();
+            self.catch_up.unwritten.remove(&key);
             if self.state.note_written(written) {
                 self.checkpoint.noted.push(key);
             }

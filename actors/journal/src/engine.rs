@@ -222,6 +222,7 @@ impl Engine {
             // The asker may be gone.
             Call::FindTurn(turn, reply) => drop(reply.send(self.state.find_turn(turn))),
             Call::OpenOf(key, reply) => drop(reply.send(self.state.open_of(&key))),
+            Call::AskCaughtUp(reply) => self.catch_up.tell(reply),
             Call::DeadLetters(reply) => {
                 let letters = self.state.letters.iter().map(|kept| kept.letter.clone()).collect();
                 self.replies.push(Reply::Letters(letters, reply));
@@ -297,6 +298,7 @@ impl Engine {
             | Call::Unfinished(_)
             | Call::FindTurn(..)
             | Call::OpenOf(..)
+            | Call::AskCaughtUp(_)
             | Call::DeadLetters(_)
             | Call::Outgoing(_)
             | Call::Release(..)

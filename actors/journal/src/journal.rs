@@ -101,6 +101,12 @@ impl LogJournal {
         }
     }
 
+    /// Resolves when the files of all sessions that nobody wakes were brought up to the log, with the keys of those that
+    /// were not: others wrote into the file, or it cannot be written.
+    pub fn caught_up(&self) -> oneshot::Receiver<Vec<SessionKey>> {
+        self.ask(Call::AskCaughtUp)
+    }
+
     fn ask<T>(&self, call: impl FnOnce(oneshot::Sender<T>) -> Call) -> oneshot::Receiver<T> {
         let (reply, answer) = oneshot::channel();
         self.tell(call(reply));

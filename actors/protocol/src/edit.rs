@@ -197,6 +197,9 @@ pub enum EditError {
         /// Its limit.
         chars_max: usize,
     },
+    /// There is no space for a new file, or it is on a read-only file system.
+    #[error("{0}")]
+    Disk(String),
     /// The transcript cannot be read, or the new file not written.
     #[error("{0}")]
     Io(String),
@@ -218,6 +221,7 @@ impl EditError {
             Self::Exists(_) | Self::FileExists(_) => "exists",
             Self::NotASession { .. } => "not_a_session",
             Self::TooLong { .. } => "too_long",
+            Self::Disk(_) => "disk",
             Self::Lost(_) | Self::Io(_) => "unreadable",
         }
     }
@@ -226,7 +230,7 @@ impl EditError {
     pub fn status(&self) -> u16 {
         match self {
             Self::Busy | Self::Full => 429,
-            Self::Stopping => 503,
+            Self::Stopping | Self::Disk(_) => 503,
             Self::NoSession | Self::UnknownEntry(_) => 404,
             Self::Ambiguous(_) | Self::TooLong { .. } | Self::NotASession { .. } => 400,
             Self::CutPair(_) | Self::NotCompacted(_) | Self::Exists(_) | Self::FileExists(_) => 409,

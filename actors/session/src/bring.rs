@@ -36,14 +36,14 @@ impl Transcripts {
         let (key, made) = single::import(&bytes, stem, key, &TimeZone::system(), &cwd)
             .map_err(|why| EditError::NotASession { file: file.to_owned(), why })?;
         may(&key)?;
-        self.disk.create_dir_all(&self.dir).map_err(|error| failed(error.to_string()))?;
+        self.disk.create_dir_all(&self.dir).map_err(|error| new_file::unwritten(&error, "the new transcript"))?;
         let write = |new: &dyn DiskFile| new.write_at(&made.bytes, 0);
-        let written = new_file::make(&*self.disk, &*self.ids, &self.file_of(&key), write);
+        let written = new_file::make_transcript(&*self.disk, &*self.ids, &self.file_of(&key), write);
         written.map_err(|error| {
             if error.kind() == io::ErrorKind::AlreadyExists {
                 EditError::Exists(key.clone())
             } else {
-                EditError::Io(format!("the new transcript cannot be written: {error}"))
+                new_file::unwritten(&error, "the new transcript")
             }
         })?;
         self.list_new(&key);

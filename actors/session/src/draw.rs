@@ -167,11 +167,11 @@ pub fn fork(
     };
     let steps = steps.map_err(|_| EditError::NoSession)?;
     let write = |file: &dyn DiskFile| write_fork(file, &steps, source, end.as_deref(), new, ports);
-    new_file::make(&*ports.disk, &*ports.ids, new.path, write).map_err(|error| {
+    new_file::make_transcript(&*ports.disk, &*ports.ids, new.path, write).map_err(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists {
             EditError::Exists(new.key.clone())
         } else {
-            unwritable(&error)
+            new_file::unwritten(&error, "the new transcript")
         }
     })
 }
@@ -239,7 +239,7 @@ pub fn export(
         if error.kind() == io::ErrorKind::AlreadyExists {
             EditError::FileExists(path.to_owned())
         } else {
-            EditError::Io(format!("{} cannot be written: {error}", path.display()))
+            new_file::unwritten(&error, &path.display().to_string())
         }
     })?;
     Ok(Edited::Exported { key: key.clone(), file: path.to_owned(), bytes: bytes.len(), remarks })
@@ -248,8 +248,4 @@ pub fn export(
 /// What a transcript that cannot be read is told as.
 pub fn unreadable(error: &io::Error) -> EditError {
     EditError::Io(format!("the transcript cannot be read: {error}"))
-}
-
-fn unwritable(error: &io::Error) -> EditError {
-    EditError::Io(format!("the new transcript cannot be written: {error}"))
 }

@@ -17,6 +17,8 @@ use crate::file;
 use crate::reading::Source;
 
 const STAYS: &str = "none: it stays, and is skipped";
+const STAYS_OR_ASIDE: &str = "none: it stays, and is skipped; but if it stands where lines of the journal belong, it and \
+                              what follows are moved aside into a file beside the transcript, and those lines are written";
 const MOVED_ASIDE: &str = "moved aside, into a file beside the transcript";
 const END_ADDED: &str = "its line end is added";
 const HEADER_APPENDED: &str = "a header is appended";
@@ -83,7 +85,7 @@ fn check_lines(disk: &dyn Disk, key: &SessionKey, path: &Path) -> io::Result<Opt
         .into_iter()
         .map(|problem| {
             let (what, repair) = match problem.what {
-                ProblemKind::NotJson => ("not_json", STAYS),
+                ProblemKind::NotJson => ("not_json", STAYS_OR_ASIDE),
                 ProblemKind::TooLong => ("too_long", STAYS),
                 ProblemKind::HeaderMissing if header.is_some() => ("header_missing", HEADER_ELSEWHERE),
                 ProblemKind::HeaderMissing => ("header_missing", HEADER_APPENDED),

@@ -3,7 +3,27 @@
 use std::io;
 use std::path::Path;
 
-use supervision::ports::{Disk, DiskFile, Ids, Open};
+use protocol::edit::EditError;
+use supervision::ports::{Disk, DiskFile, Ids, Open, is_space};
+
+/// The same as [`make`] for a transcript: an empty one is no session, and nothing is lost with it.
+pub fn make_transcript<T>(
+    disk: &dyn Disk,
+    ids: &dyn Ids,
+    path: &Path,
+    write: impl FnOnce(&dyn DiskFile) -> io::Result<T>,
+) -> io::Result<T> {
+    if disk.stat(path).is_ok_and(|there| !there.directory && there.length == 0) {
+        disk.remove(path)?;
+    }
+    make(disk, ids, path, write)
+}
+
+/// What `what` that cannot be written is told as.
+pub fn unwritten(error: &io::Error, what: &str) -> EditError {
+    let why = format!("{what} cannot be written: {error}");
+    if is_space(error) { EditError::Disk(why) } else { EditError::Io(why) }
+}
 
 /// Has `write` fill a file that gets the name `path` once everything is on the device. `AlreadyExists` when the name is
 /// taken.

@@ -16,13 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use domain::chat::{StopReason, Usage};
 use domain::ids::{SessionKey, TurnId};
+use domain::prompt::CANCELLED_NOTICE;
 use domain::retention::PutAway;
 use domain::stem::stem;
 use domain::time::{iso_ms, parse_iso_ms};
 use protocol::journal::{Move, Moving, Shelf};
 use protocol::session::{NotRestored, Restored, TurnRecord};
 use protocol::transcripts::{Archived, ArchivedPage};
+use protocol::turn::TurnResult;
 use supervision::ports::{Disk, Open};
 
 use crate::context::record;
@@ -47,7 +50,7 @@ pub(crate) struct Known {
 /// The files of ended sessions below the directory of the sessions, by stem, each stem's oldest first; about 150 bytes for
 /// each.
 #[derive(Debug, Default)]
-struct Closed(BTreeMap<String, Vec<(u64, String)>>);
+pub struct Closed(BTreeMap<String, Vec<(u64, String)>>);
 
 /// What the name of a file that was put away says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +88,8 @@ fn word(shelf: Shelf) -> &'static str {
 // === impl Closed ===
 
 impl Closed {
-    fn read(disk: &dyn Disk, dir: &Path) -> io::Result<Self> {
+    /// Reads the directories. Blocks.
+    pub fn read(disk: &dyn Disk, dir: &Path) -> io::Result<Self> {
         let mut closed = Self::default();
         for (path, of) in [(dir.to_owned(), Shelf::Deleted), (dir.join(ARCHIVE), Shelf::Archive)] {
             for path in names_in(disk, &path)? {
@@ -105,15 +109,23 @@ impl Closed {
         files.insert(files.partition_point(|(at, _)| *at <= at_ms), (at_ms, file));
     }
 
+    /// How the sessions of a stem ended, and where their files lie below the directory of the sessions, the last one first.
+    pub fn of(&self, stem: &str) -> impl Iterator<Item = (Shelf, &str)> {
+        self.files(stem).iter().rev().map(|(_, file)| {
+            let shelf = if file.starts_with("archive/") { Shelf::Archive } else { Shelf::Deleted };
+            (shelf, &**file)
+        })
+    }
+
     /// Those of a stem, oldest first.
-    fn of(&self, stem: &str) -> &[(u64, String)] {
+    fn files(&self, stem: &str) -> &[(u64, String)] {
         self.0.get(stem).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The name of the newest one in the archive, without its directory.
     fn newest_archived(&self, stem: &str) -> Option<String> {
         let archived = |(_, file): &(u64, String)| Some(file.strip_prefix("archive/")?.to_owned());
-        self.of(stem).iter().rev().find_map(archived)
+        self.files(stem).iter().rev().find_map(archived)
     }
 }
 
@@ -178,7 +190,7 @@ impl Transcripts {
     /// The files of ended sessions of `key`, oldest first, with the times of their ends.
     pub(crate) fn closed_files(&self, key: &SessionKey) -> io::Result<Vec<(u64, PathBuf)>> {
         self.with_closed(|closed| {
-            let all = closed.of(&stem(key));
+            let all = closed.files(&stem(key));
             let last = all.get(all.len().saturating_sub(CLOSED_FILES_MAX)..).unwrap_or(all);
             last.iter().map(|(at_ms, file)| (*at_ms, self.dir.join(file))).collect()
         })
@@ -191,8 +203,18 @@ impl Transcripts {
         let ended = |(at_ms, _): &(u64, PathBuf)| *at_ms >= accepted_ms;
         let Some((_, path)) = self.closed_files(key)?.into_iter().find(ended) else { return Ok(None) };
         let (_, source) = file::peek(&*self.disk, &path, 0, &[])?;
-        let record = record(&reading::read_turn(&source, turn)?, turn);
-        Ok(record.filter(|record| matches!(record, TurnRecord::Ended { .. })))
+        Ok(match record(&reading::read_turn(&source, turn)?, turn) {
+            // What waited when its session was deleted ended with it, without an entry of its own.
+            None if shelf_of(&path) == Some(Shelf::Deleted) => Some(TurnRecord::Ended {
+                result: TurnResult::Cancelled,
+                text: CANCELLED_NOTICE.to_owned(),
+                stop: StopReason::Aborted,
+                usage: Usage::default(),
+                model: String::new(),
+            }),
+            None | Some(TurnRecord::Open) => None,
+            ended @ Some(TurnRecord::Ended { .. }) => ended,
+        })
     }
 
     /// Makes durable that a file was moved to or from its place on a shelf.
@@ -313,6 +335,10 @@ impl Transcripts {
         self.forget_closed();
         Ok(())
     }
+}
+
+fn shelf_of(path: &Path) -> Option<Shelf> {
+    Some(parse(path.file_name()?.to_str()?)?.shelf)
 }
 
 fn is_there(disk: &dyn Disk, path: &Path) -> io::Result<bool> {

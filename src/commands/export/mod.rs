@@ -1,6 +1,7 @@
 //! `greenroom export --to nanobot|openclaw DIR`: writes sessions as files that these programs load.
 //!
-//! It only adds: where another file has a name that is needed, nothing at all is written.
+//! It only adds: where another file has a name that is needed, nothing at all is written. What only the journal has of a
+//! session is written into its transcript first.
 
 mod nanobot;
 mod openclaw;
@@ -9,20 +10,25 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::exchange::Remark;
-use domain::ids::SessionKey;
+use domain::ids::{SessionKey, TurnId};
 use domain::stem;
 use domain::transcript::read_lines;
+use protocol::session::Mail;
 use supervision::ports::{Disk, Ids, offload};
-use supervision::real::real_ports;
+use tokio::sync::oneshot;
 
 use super::import::write_whole;
 use super::report::{Outcome, Report, Wording};
-use crate::app::Hold;
+use crate::app::{App, Hold, Options};
 use crate::cli::{ExportArgs, Target};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
+
+/// How long a session may take to be loaded.
+const WAKE_MAX: Duration = Duration::from_secs(60);
 
 /// One session of ours.
 struct Session {
@@ -52,29 +58,63 @@ struct Maker<'a> {
 pub async fn run(loaded: Loaded, arguments: ExportArgs) -> anyhow::Result<()> {
     loaded.require_workspace().map_err(Exit::from)?;
     let dir = std::path::absolute(&arguments.dir)?;
-    let _held = Hold::take(&loaded.paths).await?;
-    let ports = real_ports(1)?;
-    let (disk, ids, to) = (Arc::clone(&ports.disk), Arc::clone(&ports.ids), dir.clone());
-    let (from, wanted, target) = (loaded.paths.sessions.clone(), arguments.sessions, arguments.to);
-    let work = move || -> anyhow::Result<Report> {
-        let sessions = chosen(&*disk, &from, &wanted)?;
-        let maker = Maker { disk: &*disk, ids: &*ids, dir: &to, report: Report::default() };
-        match target {
-            Target::Nanobot => nanobot::export(maker, &sessions),
-            Target::Openclaw => openclaw::export(maker, &sessions),
-        }
-    };
-    let report = offload(&*ports.offload, work).await??;
-    let words = Wording { moved: "exported", already: "already there", dry_run: false };
-    report.print(&loaded.paths.sessions, &dir, words, arguments.output)?;
+    Hold::refuse_gateway(&loaded.paths)?;
+    let (from, output) = (loaded.paths.sessions.clone(), arguments.output);
+    let app = App::start(Options::at_rest(loaded)).await?;
+    let report = written(&app, arguments, &from, &dir).await;
+    app.stop().await;
+    let (report, words) = (report?, Wording { moved: "exported", already: "already there", dry_run: false });
+    report.print(&from, &dir, words, output)?;
     match report.failed() {
         0 => Ok(()),
         _ => Err(Exit::new(ExitCode::Failed, "not every session could be exported; all others were").printed().into()),
     }
 }
 
-/// The sessions that are asked for, or all.
-fn chosen(disk: &dyn Disk, dir: &Path, wanted: &[SessionKey]) -> anyhow::Result<Vec<Session>> {
+async fn written(app: &App, arguments: ExportArgs, from: &Path, to: &Path) -> anyhow::Result<Report> {
+    let behind = asleep(app, app.caught_up().await?).await;
+    let ports = app.ports();
+    let (disk, ids, from, to) = (Arc::clone(&ports.disk), Arc::clone(&ports.ids), from.to_owned(), to.to_owned());
+    let work = move || -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let sessions = chosen(&*disk, &from, (&arguments.sessions, &behind), &mut report)?;
+        let maker = Maker { disk: &*disk, ids: &*ids, dir: &to, report };
+        match arguments.to {
+            Target::Nanobot => nanobot::export(maker, &sessions),
+            Target::Openclaw => openclaw::export(maker, &sessions),
+        }
+    };
+    offload(&*ports.offload, work).await?
+}
+
+/// Wakes sessions that sort out themselves what others wrote into their files; gives back those that cannot be loaded.
+async fn asleep(app: &App, keys: Vec<SessionKey>) -> Vec<SessionKey> {
+    let mut asleep = Vec::new();
+    for key in keys {
+        let (reply, answer) = oneshot::channel();
+        let told = app.sessions().tell(&key, Mail::ReadTurn { turn: TurnId(app.ports().ids.uuid_v7()), reply });
+        let woke = told.is_ok() && matches!(tokio::time::timeout(WAKE_MAX, answer).await, Ok(Ok(_)));
+        asleep.extend((!woke).then_some(key));
+    }
+    asleep
+}
+
+/// The sessions that are asked for, or all. Those of which the journal has more than their files, `behind`, and files that
+/// do not say whose they are, are told as failed.
+fn chosen(
+    disk: &dyn Disk,
+    dir: &Path,
+    (wanted, behind): (&[SessionKey], &[SessionKey]),
+    report: &mut Report,
+) -> anyhow::Result<Vec<Session>> {
+    let is_wanted = |key: &SessionKey| wanted.is_empty() || wanted.contains(key);
+    for key in behind.iter().filter(|key| is_wanted(key)) {
+        let why = format!(
+            "some of it is only in the journal, and its file cannot be written; `greenroom sessions check {key}` says \
+             more"
+        );
+        report.fail("session", key.as_str(), why);
+    }
     let paths = match disk.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         listed => listed?,
@@ -83,22 +123,26 @@ fn chosen(disk: &dyn Disk, dir: &Path, wanted: &[SessionKey]) -> anyhow::Result<
     for path in paths {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         let Some(name) = name.strip_suffix(".jsonl").filter(|name| !name.starts_with('.')) else { continue };
-        let key = stem::key_of(name).map_or_else(|| key_in(disk, &path), |key| Ok(Some(key)))?;
-        sessions.extend(key.map(|key| Session { key, path }));
+        let by_name = stem::key_of(name).or_else(|| wanted.iter().find(|key| stem::stem(key) == name).cloned());
+        match by_name.map_or_else(|| key_in(disk, &path), |key| Ok(Some(key))) {
+            Ok(key) => sessions.extend(key.map(|key| Session { key, path })),
+            Err(why) if wanted.is_empty() => report.fail("session", path.display().to_string(), why),
+            // It is none of those that are asked for: their names are known.
+            Err(_) => {}
+        }
     }
-    let missing = wanted.iter().find(|key| !sessions.iter().any(|session| session.key == **key));
+    let is_known = |key: &SessionKey| behind.contains(key) || sessions.iter().any(|session| session.key == *key);
+    let missing = wanted.iter().find(|key| !is_known(key));
     if let Some(key) = missing {
         return Err(Exit::new(ExitCode::Failed, format!("there is no session {key}")).named("not_found").into());
     }
-    sessions.retain(|session| wanted.is_empty() || wanted.contains(&session.key));
+    sessions.retain(|session| is_wanted(&session.key) && !behind.contains(&session.key));
     Ok(sessions)
 }
 
 /// The key that a file's header names: a long key is cut in the file's name.
-fn key_in(disk: &dyn Disk, path: &Path) -> anyhow::Result<Option<SessionKey>> {
-    let bytes = disk.read(path).map_err(|error| {
-        Exit::new(ExitCode::Failed, format!("{} cannot be read: {error}", path.display())).named("unreadable")
-    })?;
+fn key_in(disk: &dyn Disk, path: &Path) -> Result<Option<SessionKey>, String> {
+    let bytes = disk.read(path).map_err(|error| format!("cannot be read: {error}"))?;
     let header = read_lines(&bytes).header;
     Ok(header.and_then(|header| header.session_key).and_then(|key| SessionKey::new(&key).ok()))
 }

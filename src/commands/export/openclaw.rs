@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use domain::exchange::openclaw::{export as convert, id_of, own_id, place_of};
+use domain::exchange::openclaw::{OWN_KEY, export as convert, id_of, own_id, place_of};
 use domain::ids::SessionKey;
 use serde_json::{Map, Value};
 
@@ -25,9 +25,13 @@ pub fn export(maker: Maker<'_>, sessions: &[Session]) -> anyhow::Result<Report> 
         }
         // That it cannot be read is told when it is its turn.
         let Ok(bytes) = maker.disk.read(&session.path) else { continue };
-        let entry = Value::Object(convert(&bytes, id(session)).entry);
+        let mut entry = convert(&bytes, id(session)).entry;
         let Some(store) = stores.get_mut(&path) else { continue };
         let (_, key) = place_of(&session.key);
+        if key != session.key.as_str() {
+            entry.insert(OWN_KEY.to_owned(), session.key.as_str().into());
+        }
+        let entry = Value::Object(entry);
         match store.get(&key) {
             Some(there) if *there != entry => {
                 let message = format!("{} has another {key}; nothing was written", path.display());

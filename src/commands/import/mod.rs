@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context;
+use session::shelf::Closed;
 use supervision::ports::offload;
 use supervision::real::real_ports;
 
@@ -41,10 +43,15 @@ pub async fn run(loaded: Loaded, what: Import) -> anyhow::Result<()> {
     let source = source_of(system, &arguments)?;
     let _held = if arguments.dry_run { None } else { Some(Hold::take(&loaded.paths).await?) };
     let ports = real_ports(1)?;
+    let (disk, dir) = (Arc::clone(&ports.disk), loaded.paths.sessions.clone());
+    let closed = offload(&*ports.offload, move || Closed::read(&*disk, &dir)).await?;
+    let closed = closed.with_context(|| format!("{} cannot be read", loaded.paths.sessions.display()))?;
     let mover = Mover {
         disk: Arc::clone(&ports.disk),
         aside: loaded.paths.data.join("import").join(system.name()),
         source: source.clone(),
+        sessions: loaded.paths.sessions.clone(),
+        closed,
         dry_run: arguments.dry_run,
         planned: BTreeMap::new(),
         report: Report::default(),
@@ -66,7 +73,8 @@ fn finished(report: &Report) -> anyhow::Result<()> {
         0 => Ok(()),
         failed => {
             let message = format!("{} could not be imported; all else was", domain::text::counted(failed, "thing"));
-            Err(Exit::new(ExitCode::Failed, message).printed().into())
+            let code = if report.no_space { ExitCode::Disk } else { ExitCode::Failed };
+            Err(Exit::new(code, message).printed().into())
         }
     }
 }

@@ -10,9 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use domain::exchange::Remark;
+use domain::exchange::{self, Remark, Transcribed};
+use domain::ids::SessionKey;
+use domain::stem::stem;
+use protocol::journal::{Move, Shelf};
+use session::shelf::{self, ARCHIVE, Closed};
 use sha2::{Digest, Sha256};
-use supervision::ports::{Disk, Open};
+use supervision::ports::{Disk, Open, is_space};
 
 use crate::commands::report::{Outcome, Report};
 
@@ -28,8 +32,8 @@ const FILES_MAX: usize = 1_000_000;
 pub enum Same {
     /// Byte for byte.
     Bytes,
-    /// Or the one that is here goes on behind what came: a session that was talked to since.
-    Begins,
+    /// Or the session that is here holds what came: it was talked to since.
+    Session,
     /// Or both are the same JSON.
     Json,
 }
@@ -42,6 +46,10 @@ pub struct Mover {
     pub aside: PathBuf,
     /// What a path is shown relative to.
     pub source: PathBuf,
+    /// The directory of the sessions.
+    pub sessions: PathBuf,
+    /// The sessions that ended here.
+    pub closed: Closed,
     /// Whether nothing is written.
     pub dry_run: bool,
     /// What a dry run would have written: digests by path.
@@ -76,6 +84,61 @@ impl Mover {
     pub fn put(&mut self, kind: &'static str, name: &str, to: &Path, bytes: &[u8], same: Same, remarks: Vec<Remark>) {
         let outcome = self.place(to, bytes, same, false).unwrap_or_else(|why| Outcome::Failed { why });
         self.report.add(kind, name, outcome, remarks);
+    }
+
+    /// Puts the session `key` in its place, unless it ended here: then it stays ended.
+    pub fn session(&mut self, key: &SessionKey, name: &str, made: Transcribed) {
+        let outcome = self.place_session(key, &made.bytes).unwrap_or_else(|why| Outcome::Failed { why });
+        self.report.add("session", name, outcome, made.remarks);
+    }
+
+    fn place_session(&mut self, key: &SessionKey, bytes: &[u8]) -> Result<Outcome, String> {
+        let stem = stem(key);
+        let to = self.sessions.join(format!("{stem}.jsonl"));
+        if let Some(shelf) = self.ended(&stem, bytes)?
+            && !matches!(self.there(&to)?, There::Bytes(there) if is_same(&there, bytes, Same::Session))
+        {
+            let why = match shelf {
+                Shelf::Archive => format!("archived here; `greenroom sessions unarchive {key}` takes it back"),
+                Shelf::Deleted => "deleted here; `greenroom sessions import FILE --key KEY` brings its file in as a \
+                                   session with a key of its own"
+                    .to_owned(),
+            };
+            return Ok(Outcome::Skipped { why });
+        }
+        self.place(&to, bytes, Same::Session, false)
+    }
+
+    /// Puts a transcript that ended as the session `key` into the archive, unless it is here already, also as a session
+    /// that was taken back.
+    pub fn archive(&mut self, key: &SessionKey, at_ms: u64, name: &str, made: Transcribed) {
+        let outcome = self.place_archived(key, at_ms, &made.bytes).unwrap_or_else(|why| Outcome::Failed { why });
+        self.report.add("archive", name, outcome, made.remarks);
+    }
+
+    fn place_archived(&mut self, key: &SessionKey, at_ms: u64, bytes: &[u8]) -> Result<Outcome, String> {
+        let stem = stem(key);
+        let live = format!("{stem}.jsonl");
+        for file in self.closed.of(&stem).map(|(_, file)| file).chain([&*live]) {
+            let path = self.sessions.join(file);
+            if matches!(self.there(&path)?, There::Bytes(there) if is_same(&there, bytes, Same::Session)) {
+                return Ok(Outcome::AlreadyHere { to: path });
+            }
+        }
+        let to = self.sessions.join(ARCHIVE).join(shelf::name(&stem, Move { to: Shelf::Archive, at_ms }));
+        self.place(&to, bytes, Same::Session, false)
+    }
+
+    /// How the session that came ended here, if it did: the last time.
+    fn ended(&self, stem: &str, bytes: &[u8]) -> Result<Option<Shelf>, String> {
+        for (shelf, file) in self.closed.of(stem) {
+            let path = self.sessions.join(file);
+            let there = self.disk.read(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+            if exchange::is_one_session(&there, bytes) {
+                return Ok(Some(shelf));
+            }
+        }
+        Ok(None)
     }
 
     /// Copies a file as it is.
@@ -170,7 +233,7 @@ impl Mover {
             There::Digest(there) if there == digest(bytes) => return Ok(Outcome::AlreadyHere { to: to.to_owned() }),
             There::Bytes(_) | There::Digest(_) => {}
         }
-        let copy = self.copy_of(to, bytes)?;
+        let copy = self.copy_of(to, bytes, same)?;
         if matches!(self.there(&copy)?, There::Nothing) {
             self.write(&copy, bytes, executable)?;
         }
@@ -178,13 +241,13 @@ impl Mover {
     }
 
     /// Where the copy goes: another name if another copy is there.
-    fn copy_of(&self, to: &Path, bytes: &[u8]) -> Result<PathBuf, String> {
+    fn copy_of(&self, to: &Path, bytes: &[u8], same: Same) -> Result<PathBuf, String> {
         let name = to.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let parent = to.parent().and_then(Path::file_name).unwrap_or_default();
         let first = self.aside.join(parent).join(&name);
         let is_free = match self.there(&first)? {
             There::Nothing => true,
-            There::Bytes(there) => there == bytes,
+            There::Bytes(there) => is_same(&there, bytes, same),
             There::Digest(there) => there == digest(bytes),
         };
         if is_free {
@@ -211,7 +274,10 @@ impl Mover {
             return Ok(());
         }
         let written = write_whole(&*self.disk, to, bytes, executable);
-        written.map_err(|error| format!("{} cannot be written: {error}", to.display()))
+        written.map_err(|error| {
+            self.report.no_space |= is_space(&error);
+            format!("{} cannot be written: {error}", to.display())
+        })
     }
 }
 
@@ -249,7 +315,7 @@ fn is_same(there: &[u8], came: &[u8], same: Same) -> bool {
     let json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).ok();
     match same {
         Same::Bytes => there == came,
-        Same::Begins => there.starts_with(came),
+        Same::Session => exchange::holds(there, came),
         Same::Json => there == came || json(there).is_some_and(|value| Some(value) == json(came)),
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use domain::exchange::Remark;
 use domain::exchange::nanobot::{SessionFile, Source, name, transcribe};
 use domain::ids::SessionKey;
-use domain::stem::stem;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
@@ -136,9 +135,8 @@ fn sessions(mover: &mut Mover, dir: &Path, workspace: &Path, paths: &Paths) {
                 cwd: &cwd,
             };
             let made = transcribe(&source);
-            let to = paths.sessions.join(format!("{}.jsonl", stem(&candidate.key)));
             let name = format!("{} ({})", candidate.key, mover.shown(&candidate.path));
-            mover.put("session", &name, &to, &made.bytes, Same::Begins, made.remarks);
+            mover.session(&candidate.key, &name, made);
         }
     }
 }

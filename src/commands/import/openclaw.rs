@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use domain::exchange::Remark;
 use domain::exchange::openclaw::{
-    FileKind, Source, Store, StoreEntry, file_kind, map_config, map_jobs, orphan_key, transcribe,
+    FileKind, Source, Store, StoreEntry, ended_name, file_kind, map_config, map_jobs, orphan_key, transcribe,
 };
 use domain::ids::SessionKey;
 use domain::stem::stem;
@@ -155,10 +155,10 @@ fn sessions(mover: &mut Mover, agent: &Path, paths: &Paths) {
     for entry in &store.entries {
         match entry.file_names().into_iter().find(|name| names.contains(name)) {
             Some(file) if told.insert(file.clone()) => {
-                session(mover, &directory.join(&file), &entry.key, Some(&entry.fields), paths);
+                session(mover, &directory.join(&file), &entry.key, Some(&entry.fields));
             }
-            Some(file) => only_entry(mover, entry, &format!("{file} is another session's too"), paths),
-            None => only_entry(mover, entry, "it has no transcript", paths),
+            Some(file) => only_entry(mover, entry, &format!("{file} is another session's too")),
+            None => only_entry(mover, entry, "it has no transcript"),
         }
     }
     for (path, is_directory) in files {
@@ -175,12 +175,13 @@ fn sessions(mover: &mut Mover, agent: &Path, paths: &Paths) {
                     mover.copy("archive", &found, &to);
                 }
             }
+            FileKind::Archive if archived(mover, &path, &name, &agent_name) => {}
             FileKind::Archive => {
                 mover.copy("archive", &Found { below: PathBuf::from(&name), path, executable }, &archive.join(&name));
             }
             FileKind::Transcript if told.contains(&name) => {}
             FileKind::Transcript => match orphan_key(&agent_name, name.trim_end_matches(".jsonl")) {
-                Some(key) => session(mover, &path, &key, None, paths),
+                Some(key) => session(mover, &path, &key, None),
                 None => mover.report.fail("session", shown, "its name cannot be part of a session key"),
             },
         }
@@ -214,7 +215,7 @@ fn store(mover: &mut Mover, directory: &Path, names: &BTreeSet<String>) -> Store
     }
 }
 
-fn session(mover: &mut Mover, path: &Path, key: &SessionKey, entry: Option<&Map<String, Value>>, paths: &Paths) {
+fn session(mover: &mut Mover, path: &Path, key: &SessionKey, entry: Option<&Map<String, Value>>) {
     let name = format!("{key} ({})", mover.shown(path));
     let bytes = match mover.read(path) {
         Ok(bytes) => bytes,
@@ -222,18 +223,31 @@ fn session(mover: &mut Mover, path: &Path, key: &SessionKey, entry: Option<&Map<
     };
     let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let made = transcribe(&Source { bytes: &bytes, key, id: &id, entry });
-    let to = paths.sessions.join(format!("{}.jsonl", stem(key)));
-    mover.put("session", &name, &to, &made.bytes, Same::Begins, made.remarks);
+    mover.session(key, &name, made);
+}
+
+/// Puts a transcript from before a reset or a deletion into the archive; false when it is something else.
+fn archived(mover: &mut Mover, path: &Path, name: &str, agent: &str) -> bool {
+    let Some((id, at_ms)) = ended_name(name) else { return false };
+    let Some(key) = orphan_key(agent, id) else { return false };
+    let shown = format!("{key} ({})", mover.shown(path));
+    match mover.read(path) {
+        Ok(bytes) => {
+            let made = transcribe(&Source { bytes: &bytes, key: &key, id, entry: None });
+            mover.archive(&key, at_ms, &shown, made);
+        }
+        Err(why) => mover.report.fail("archive", shown, why),
+    }
+    true
 }
 
 /// An entry without a transcript is a session without messages: its name and settings are kept.
-fn only_entry(mover: &mut Mover, entry: &StoreEntry, why: &str, paths: &Paths) {
+fn only_entry(mover: &mut Mover, entry: &StoreEntry, why: &str) {
     let id = entry.session_id().map_or_else(|| stem(&entry.key), str::to_owned);
     let source = Source { bytes: b"", key: &entry.key, id: &id, entry: Some(&entry.fields) };
-    let made = transcribe(&source);
-    let to = paths.sessions.join(format!("{}.jsonl", stem(&entry.key)));
-    let remarks = vec![Remark::of(format!("{why}; the session is empty"))];
-    mover.put("session", entry.key.as_str(), &to, &made.bytes, Same::Begins, remarks);
+    let mut made = transcribe(&source);
+    made.remarks = vec![Remark::of(format!("{why}; the session is empty"))];
+    mover.session(&entry.key, entry.key.as_str(), made);
 }
 
 #[cfg(test)]

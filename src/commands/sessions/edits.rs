@@ -17,6 +17,7 @@ use crate::app::{App, Options};
 use crate::cli::Output;
 use crate::cli::edits::{CompactArgs, Edits, FileFormat, KeyArgs};
 use crate::commands::admin::{Admin, encode};
+use crate::commands::closing::exit;
 use crate::commands::{print, print_json};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
@@ -90,8 +91,7 @@ fn no_session(key: &SessionKey) -> Exit {
 }
 
 fn refused(fault: Fault) -> anyhow::Error {
-    let code = if matches!(fault.status, 429 | 503) { ExitCode::Refused } else { ExitCode::Failed };
-    Exit::new(code, fault.message).named(fault.code).into()
+    exit(fault).into()
 }
 
 /// What an edit did, from what was asked and answered; of a repair, from what was wrong before.

@@ -12,10 +12,14 @@ pub mod nanobot;
 pub mod openclaw;
 pub mod single;
 
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
 use crate::ids::{EntryId, SessionId};
+
+/// The header's field with a digest of the files that a transcript was made of, where the same files may give another one.
+const SOURCE: &str = "source";
 
 /// Something in a foreign file that could not be taken as it is. The file's name is the caller's to add.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -81,6 +85,28 @@ impl SeededIds {
         let digest = Sha256::digest(format!("{}\0{}", self.seed, self.drawn));
         EntryId(digest.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte)))
     }
+}
+
+/// Whether two transcripts are the same session, by the ids in their headers.
+pub fn is_one_session(one: &[u8], other: &[u8]) -> bool {
+    let id = |bytes: &[u8]| header(bytes).and_then(|header| Some(header.get("id")?.as_str()?.to_owned()));
+    id(one).is_some_and(|one| Some(one) == id(other))
+}
+
+/// Whether a transcript holds all of `came`, which was made of a foreign one: it begins with it, or was made of the same
+/// files, under other circumstances.
+pub fn holds(here: &[u8], came: &[u8]) -> bool {
+    let body = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1);
+    let [here_body, came_body] = [here, came].map(|bytes| bytes.get(body(bytes)..).unwrap_or_default());
+    let source = |bytes: &[u8]| header(bytes).and_then(|header| header.get(SOURCE).cloned());
+    here.starts_with(came)
+        || is_one_session(here, came)
+            && (here_body.starts_with(came_body) || source(came).is_some_and(|came| Some(came) == source(here)))
+}
+
+fn header(bytes: &[u8]) -> Option<Map<String, Value>> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    serde_json::from_slice(line).ok()
 }
 
 /// Appends a line and its end.

@@ -69,3 +69,18 @@ fn a_journal_that_is_closed_meanwhile_ends_when_the_file_is_written() {
     closed.try_recv().unwrap();
     assert!(matches!(waiting.try_recv(), Err(_) | Ok(Err(JournalError::Closed))));
 }
+
+#[test]
+fn whoever_asks_hears_at_the_end_whose_files_could_not_be_completed() {
+    let mut machine = Machine::start(disk(), tiny()).unwrap();
+    (1..=3).for_each(|number| finish(&mut machine, number));
+    let mut machine = machine.kill();
+    machine.recent.foreign.lock().unwrap().push(key("k2"));
+    let mut told = machine.submit(Call::AskCaughtUp);
+    assert!(told.try_recv().is_err(), "files are being written");
+    machine.settle();
+    assert_eq!(told.try_recv().unwrap(), [key("k2")]);
+    let mut again = machine.submit(Call::AskCaughtUp);
+    machine.settle();
+    assert_eq!(again.try_recv().unwrap(), [key("k2")]);
+}

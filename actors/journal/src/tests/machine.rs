@@ -51,6 +51,8 @@ pub struct Transcripts {
     pub given: Arc<Mutex<BTreeMap<SessionKey, Vec<RecentId>>>>,
     pub by_line: Arc<Mutex<BTreeMap<String, RecentId>>>,
     pub disk: Option<Arc<PowerCutDisk>>,
+    /// Keys into whose files others wrote.
+    pub foreign: Arc<Mutex<Vec<SessionKey>>>,
 }
 
 impl RecentIds for Transcripts {
@@ -81,7 +83,9 @@ impl RecentIds for Transcripts {
     }
 
     fn complete(&self, key: &SessionKey, from: &ViewMark, lines: &[Line]) -> io::Result<Option<ViewMark>> {
-        let Some(disk) = &self.disk else { return Ok(None) };
+        let Some(disk) = self.disk.as_ref().filter(|_| !self.foreign.lock().unwrap().contains(key)) else {
+            return Ok(None);
+        };
         let length = append_lines(disk, key, from.length, lines)?;
         Ok(Some(ViewMark { length, last_entry: lines.last().map(|line| line.id.clone()) }))
     }

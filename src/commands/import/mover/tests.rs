@@ -7,6 +7,8 @@ fn mover(disk: Arc<PowerCutDisk>) -> Mover {
         disk,
         aside: "/data/import/nanobot".into(),
         source: "/old".into(),
+        sessions: "/data/workspace/sessions".into(),
+        closed: Closed::default(),
         dry_run: false,
         planned: BTreeMap::new(),
         report: Report::default(),
@@ -19,9 +21,9 @@ fn import(disk: &Arc<PowerCutDisk>) -> Vec<Outcome> {
     for (to, bytes, same) in [
         ("/data/workspace/AGENTS.md", "rules", Same::Bytes),
         ("/data/workspace/SOUL.md", "their soul", Same::Bytes),
-        ("/data/workspace/sessions/on.jsonl", "one\n", Same::Begins),
-        ("/data/workspace/sessions/a.jsonl", "newer\n", Same::Begins),
-        ("/data/workspace/sessions/a.jsonl", "older\n", Same::Begins),
+        ("/data/workspace/sessions/on.jsonl", "one\n", Same::Session),
+        ("/data/workspace/sessions/a.jsonl", "newer\n", Same::Session),
+        ("/data/workspace/sessions/a.jsonl", "older\n", Same::Session),
         ("/data/config.json", "{\"a\": 1}", Same::Json),
     ] {
         mover.put("file", to, Path::new(to), bytes.as_bytes(), same, Vec::new());
@@ -106,4 +108,21 @@ fn a_name_of_any_length_is_written_under_another_name_first() {
     for (length, expected) in [(240, 240), (241, 16), (255, 16)] {
         assert_eq!(short(&"a".repeat(length)).len(), expected);
     }
+}
+
+#[test]
+fn a_full_disk_is_told_apart_from_what_cannot_be_read() {
+    let disk = place();
+    let mut mover = mover(Arc::clone(&disk));
+    disk.set_full(true);
+    mover.put("file", "a", Path::new("/data/workspace/a"), b"x", Same::Bytes, Vec::new());
+    assert_eq!((mover.report.failed(), mover.report.no_space), (1, true));
+    disk.set_full(false);
+    mover.report = Report::default();
+    mover.copy(
+        "file",
+        &Found { path: "/old/gone".into(), below: "gone".into(), executable: false },
+        Path::new("/data/b"),
+    );
+    assert_eq!((mover.report.failed(), mover.report.no_space), (1, false));
 }

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::exchange::Remark;
 use crate::exchange::json::read_object;
@@ -23,6 +24,8 @@ pub struct SessionFile {
     pub kept: Vec<Value>,
     /// What was odd.
     pub remarks: Vec<Remark>,
+    /// SHA-256 of the whole file.
+    pub digest: [u8; 32],
 }
 
 /// One message.
@@ -41,7 +44,7 @@ pub struct Row {
 impl SessionFile {
     /// Reads a whole file.
     pub fn read(bytes: &[u8]) -> Self {
-        let mut file = Self::default();
+        let mut file = Self { digest: Sha256::digest(bytes).into(), ..Self::default() };
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
             file.line(at + 1, line);

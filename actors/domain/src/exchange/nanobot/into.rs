@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::file::{Row, SessionFile};
 use super::row::{entry_kind, time_ms};
 use super::{FIELD, MESSAGE, SESSION};
-use crate::exchange::{Remark, SeededIds, Transcribed, push_line};
+use crate::exchange::{Remark, SOURCE, SeededIds, Transcribed, push_line};
 use crate::ids::SessionKey;
 use crate::text::counted;
 use crate::time::later;
@@ -70,6 +71,12 @@ fn rest(source: &Source<'_>) -> Value {
     rest
 }
 
+/// What tells the same files of nanobot's again, in whatever zone and for whatever directory they are read.
+fn digest(source: &Source<'_>) -> String {
+    let digest = Sha256::new_with_prefix(source.file.digest).chain_update(source.checkpoint.unwrap_or_default());
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A file that is being written.
 struct Work<'a> {
     source: &'a Source<'a>,
@@ -98,7 +105,7 @@ impl<'a> Work<'a> {
             parent_session: None,
         };
         let mut bytes = Vec::new();
-        push_line(&mut bytes, &header_line(&header));
+        push_line(&mut bytes, &with_field(&header_line(&header), SOURCE, &json!(digest(source)).to_string()));
         Self { source, ids, transcript: Transcript::default(), bytes, last_ms: begun_ms, shown: 0 }
     }
 

@@ -16,10 +16,13 @@ pub use config::{Mapped, map_config};
 pub use cron::map_jobs;
 pub use into::{Source, transcribe};
 pub use out::{Exported, export, id_of, own_id, place_of};
-pub use store::{FileKind, Store, StoreEntry, file_kind, orphan_key};
+pub use store::{FileKind, Store, StoreEntry, ended_name, file_kind, orphan_key};
 
 /// `customType` of a session's entry in `sessions.json`.
 const SESSION: &str = "openclaw.session";
+/// Field of an entry in `sessions.json` with the session's key here, where it is another one there; OpenClaw keeps fields
+/// that it does not know.
+pub const OWN_KEY: &str = "greenroomKey";
 
 #[cfg(test)]
 mod tests;

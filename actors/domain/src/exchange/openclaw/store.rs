@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value};
 
+use super::{OWN_KEY, place_of};
 use crate::exchange::Remark;
 use crate::ids::SessionKey;
+use crate::time::parse_iso_ms;
 
 /// `sessions.json`: which key has which transcript.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,6 +53,15 @@ pub fn file_kind(name: &str) -> FileKind {
     }
 }
 
+/// Of a transcript from before a reset or a deletion: what it was named after, and when it ended, ms since 1970.
+pub fn ended_name(name: &str) -> Option<(&str, u64)> {
+    let (stem, rest) = name.rsplit_once(".jsonl.")?;
+    let (kind, time) = rest.split_once('.')?;
+    let (day, clock) = time.split_once('T')?;
+    let at_ms = parse_iso_ms(&format!("{day}T{}", clock.replace('-', ":")))?;
+    matches!(kind, "reset" | "deleted").then_some((stem, at_ms))
+}
+
 /// The key of a transcript that no entry of the store names.
 pub fn orphan_key(agent: &str, stem: &str) -> Option<SessionKey> {
     SessionKey::new(&format!("agent:{agent}:orphan:{stem}")).ok()
@@ -77,7 +88,7 @@ impl Store {
         let mut refuse = |why: &str| self.remarks.push(Remark::of(format!("entry {place} is left out: {why}")));
         let Value::Object(fields) = entry else { return refuse("it is no object") };
         let Ok(key) = SessionKey::new(key.trim()) else { return refuse("its key cannot be a session key") };
-        let entry = StoreEntry { key, fields };
+        let entry = StoreEntry { key: own_key(&key, &fields).unwrap_or(key), fields };
         let same = |other: &&mut StoreEntry| other.key.as_str().eq_ignore_ascii_case(entry.key.as_str());
         let Some(other) = self.entries.iter_mut().find(same) else { return self.entries.push(entry) };
         refuse("another entry has the same key in another spelling; the newer one counts");
@@ -112,6 +123,12 @@ impl StoreEntry {
     fn updated_ms(&self) -> u64 {
         self.fields.get("updatedAt").and_then(Value::as_u64).unwrap_or(0)
     }
+}
+
+/// The key of ours that was exported under `key`.
+fn own_key(key: &SessionKey, fields: &Map<String, Value>) -> Option<SessionKey> {
+    let own = SessionKey::new(fields.get(OWN_KEY)?.as_str()?).ok()?;
+    (place_of(&own).1 == key.as_str()).then_some(own)
 }
 
 /// Whether an id can be part of a file name: letters, digits, `.`, `_`, `-`, at most 128.

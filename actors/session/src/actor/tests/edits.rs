@@ -316,6 +316,25 @@ fn a_repair_mends_what_is_ours_and_cuts_nothing_out() {
 }
 
 #[test]
+fn a_fork_takes_the_place_of_an_empty_file_and_tells_of_a_full_disk() {
+    run_paused("fork", async {
+        let stage = two_turns().await;
+        let to = SessionKey::new("api:copy").unwrap();
+        let fork = || edit(&stage, Edit::Fork { to: to.clone(), entry: None });
+        let path = Path::new("/w/sessions/api.copy.jsonl");
+        stage.status().await;
+        stage.disk.set_full(true);
+        let refused = fork().await.unwrap_err();
+        assert!(matches!(refused, EditError::Disk(_)), "{refused:?}");
+        stage.disk.set_full(false);
+        stage.disk.open(path, Open::Create).unwrap();
+        fork().await.unwrap();
+        assert!(!stage.disk.read(path).unwrap().is_empty());
+        assert_eq!(fork().await.unwrap_err(), EditError::Exists(to.clone()));
+    });
+}
+
+#[test]
 fn what_an_edit_did_is_told_without_its_text() {
     run_paused("edits told", async {
         let stage = two_turns().await;
