@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::model::Model;
 
 use crate::support::{Gateway, Place, said};
@@ -111,5 +111,35 @@ async fn an_answer_that_the_model_cut_at_its_limit_says_so_also_after_a_restart(
         let (_, answer) = gateway.chat(body(text), Some(key)).await;
         assert_eq!(answer["choices"][0]["finish_reason"], reason, "{answer}");
     }
+    assert_eq!(gateway.terminate().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_tool_result_reaches_the_model_as_a_file_that_it_can_read() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({"agents": {"defaults": {"maxToolResultChars": 1000}}}));
+    let workspace = place.path().join("workspace");
+    std::fs::create_dir_all(workspace.join("many")).unwrap();
+    for number in 100..200 {
+        std::fs::write(workspace.join(format!("many/{number}-{}", "x".repeat(40))), "").unwrap();
+    }
+    let gateway = place.start().await;
+    let ask = async |text: &str| {
+        let body = json!({"user": "ann", "messages": [{"role": "user", "content": text}]});
+        assert_eq!(gateway.chat(body, None).await.0, 200);
+        let asked: Value = model.requests().pop().unwrap();
+        let result = asked["messages"].as_array().unwrap().iter().rfind(|message| message["role"] == "tool");
+        result.unwrap()["content"].as_str().unwrap().to_owned()
+    };
+    let shown = ask(r#"[[tool=list_dir {"path":"many"}]]"#).await;
+    let mut lines = shown.lines();
+    assert_eq!(lines.next(), Some("[tool output persisted]"));
+    let path = lines.next().unwrap().strip_prefix("path: .greenroom/tool-results/api.user.ann/").unwrap();
+    assert!(shown.chars().count() == 1000 && shown.contains("\npreview:\n100-xxx"), "{shown}");
+    let whole = std::fs::read_to_string(workspace.join(".greenroom/tool-results/api.user.ann").join(path)).unwrap();
+    assert!(whole.starts_with("100-xxx") && whole.contains("\n199-xxx"), "{whole}");
+    let call = json!({"path": format!(".greenroom/tool-results/api.user.ann/{path}"), "offset": 100});
+    let read = ask(&format!("[[tool=read_file {call}]]")).await;
+    assert!(read.starts_with("100| 199-xxx"), "{read}");
     assert_eq!(gateway.terminate().await, Some(0));
 }
