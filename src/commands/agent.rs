@@ -7,7 +7,7 @@ mod terminal;
 use std::io::Write;
 
 use anyhow::Context;
-use channel::control::Control;
+use domain::command::{self, Control};
 use domain::ids::SessionKey;
 use domain::keys::Key;
 use domain::text::harmless;
@@ -79,10 +79,6 @@ fn session(loaded: &Loaded, named: Option<&str>) -> Result<SessionKey, Exit> {
 /// The terminal's own session.
 const OWN_SESSION: &str = "cli:direct";
 
-/// What the terminal shows for `/help`.
-const HELP: &str = "/help  this text\n/status  what the session does\n/stop  cancel the running turn (also Ctrl-C)\n\
-                    /stop all  cancel it and the waiting ones\n/quit  leave (also Ctrl-D)";
-
 /// Whether a conversation goes on.
 #[derive(Debug, PartialEq, Eq)]
 enum GoOn {
@@ -95,13 +91,10 @@ async fn answer(host: &Host, key: &SessionKey, text: &str) -> anyhow::Result<GoO
     match understand(text) {
         Line::Empty => {}
         Line::Quit => return Ok(GoOn::No),
-        Line::Control(Control::Help) => print(HELP)?,
+        Line::Control(Control::Help) => print(&format!("{}\n/quit – leave (also Ctrl-D)", command::help()))?,
         Line::Control(Control::Status) => print(&host.status(key).await?)?,
         Line::Control(Control::Stop { all }) => print(&host.stop(key, all).await?)?,
-        Line::Unknown(word) => {
-            let message = format!("{word}: no such command; try /help. It was not sent to the agent");
-            return Err(Exit::new(ExitCode::Usage, message).into());
-        }
+        Line::Refused(refused) => return Err(Exit::new(ExitCode::Usage, refused.to_string()).into()),
         Line::Message(text) => once(host, key, text).await?,
     }
     Ok(GoOn::Yes)

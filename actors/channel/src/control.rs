@@ -1,13 +1,15 @@
-//! Commands that the door answers itself, at once, whatever the session is doing. Never journalled.
+//! Commands that the door answers itself, at once, whatever the session is doing, and those that it refuses. Never
+//! journalled.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use domain::command::{Control, Parsed, help};
 use domain::ids::SessionKey;
 use protocol::session::{Mail, State, Status, Stopped};
 use tokio::sync::oneshot;
 
-use crate::doors::Doors;
+use crate::doors::{Door, Doors};
 
 /// How long a live session may take to answer before the user is told that it does not.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -16,44 +18,39 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// After so many looks the user is told that it does not answer.
 const LOOKS_MAX: u32 = 50;
 
-/// A control message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Control {
-    /// Cancel the running turn.
-    Stop {
-        /// And the waiting ones.
-        all: bool,
-    },
-    /// Say what the session does.
-    Status,
-    /// Say what commands there are.
-    Help,
+/// What a door answers itself, without the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AtOnce {
+    /// A control message.
+    Control(Control),
+    /// A command that cannot be followed: what its sender is told.
+    Refused(String),
 }
 
-impl Control {
-    /// Recognizes a control message; anything else is a message for the session.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut words = text.split_ascii_whitespace();
-        let control = match (words.next()?.to_ascii_lowercase().as_str(), words.next()) {
-            ("/stop", None) => Self::Stop { all: false },
-            ("/stop", Some(all)) if all.eq_ignore_ascii_case("all") => Self::Stop { all: true },
-            ("/status", None) => Self::Status,
-            ("/help", None) => Self::Help,
-            (_, _) => return None,
-        };
-        words.next().is_none().then_some(control)
+impl AtOnce {
+    /// Recognizes it; anything else is a message for the session.
+    pub(crate) fn of(parsed: Parsed) -> Option<Self> {
+        match parsed {
+            Parsed::Text => None,
+            Parsed::Control(control) => Some(Self::Control(control)),
+            Parsed::Refused(refused) => Some(Self::Refused(refused.to_string())),
+        }
     }
 
     /// Does it and says what came of it.
-    pub(crate) async fn perform(self, doors: &Doors, key: &SessionKey) -> String {
+    pub(crate) async fn perform(self, doors: &Doors, door: Door, key: &SessionKey) -> String {
         match self {
-            Self::Help => HELP.to_owned(),
-            Self::Stop { all } => match stop(doors, key, all).await {
+            Self::Refused(text) => {
+                doors.rejected(door, "bad_command");
+                text
+            }
+            Self::Control(Control::Help) => help(),
+            Self::Control(Control::Stop { all }) => match stop(doors, key, all).await {
                 Asked::Answer(stopped) => stopped_text(&stopped),
                 Asked::Asleep => "Nothing is running here.".to_owned(),
                 Asked::Silent => SILENT.to_owned(),
             },
-            Self::Status => match status(doors, key).await {
+            Self::Control(Control::Status) => match status(doors, key).await {
                 Asked::Answer(status) => status_text(&status),
                 Asked::Asleep => "Idle.".to_owned(),
                 Asked::Silent => SILENT.to_owned(),
@@ -61,9 +58,6 @@ impl Control {
         }
     }
 }
-
-const HELP: &str = "/stop – cancel the running turn; waiting messages stay\n/stop all – cancel it and clear the \
-                    queue\n/status – what this session is doing\n/help – this list";
 
 const SILENT: &str = "The session does not answer right now.";
 
@@ -173,25 +167,6 @@ fn status_text(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_whole_commands_are_control() {
-        for (text, control) in [
-            ("/stop", Some(Control::Stop { all: false })),
-            ("  /STOP  ", Some(Control::Stop { all: false })),
-            ("/stop all", Some(Control::Stop { all: true })),
-            ("/status", Some(Control::Status)),
-            ("/help\n", Some(Control::Help)),
-            ("/stop it", None),
-            ("/stop all now", None),
-            ("/stopped", None),
-            ("please /stop", None),
-            ("/new", None),
-            ("", None),
-        ] {
-            assert_eq!(Control::parse(text), control, "{text:?}");
-        }
-    }
 
     #[test]
     fn answers_are_sentences() {

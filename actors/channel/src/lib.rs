@@ -20,7 +20,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod auth;
-pub mod control;
+mod control;
 pub mod doors;
 pub mod gateway;
 mod http;

@@ -5,6 +5,7 @@
 pub mod body;
 pub mod budget;
 pub mod chat;
+pub mod command;
 pub mod compaction;
 pub mod exchange;
 pub mod history;

@@ -1,6 +1,6 @@
 //! What somebody typed, piped or gave with `-m`: a message, or a command, which never reaches the model. Pure.
 
-use channel::control::Control;
+use domain::command::{Control, Parsed, Refused, parse};
 
 /// A line, understood.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,26 +11,25 @@ pub(super) enum Line<'a> {
     Control(Control),
     /// Leave.
     Quit,
-    /// A command that is none.
-    Unknown(&'a str),
+    /// A command that cannot be followed.
+    Refused(Refused),
     /// A message for the agent.
     Message(&'a str),
 }
 
-/// Understands a line. A first word like `/word` is a command; `/usr/bin` is not.
+/// Understands a line.
 pub(super) fn understand(text: &str) -> Line<'_> {
     let text = text.trim();
-    if let Some(control) = Control::parse(text) {
-        return Line::Control(control);
+    if text.is_empty() {
+        return Line::Empty;
     }
-    let Some(first) = text.split_whitespace().next() else { return Line::Empty };
     if matches!(text, "/quit" | "/exit") {
         return Line::Quit;
     }
-    let word = |rest: &str| rest.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
-    match first.strip_prefix('/') {
-        Some(rest) if word(rest) => Line::Unknown(first),
-        Some(_) | None => Line::Message(text),
+    match parse(text) {
+        Parsed::Text => Line::Message(text),
+        Parsed::Control(control) => Line::Control(control),
+        Parsed::Refused(refused) => Line::Refused(refused),
     }
 }
 
@@ -50,10 +49,8 @@ mod tests {
             ("/status\n", Line::Control(Control::Status)),
             ("/quit", Line::Quit),
             ("/exit ", Line::Quit),
-            ("/quit now", Line::Unknown("/quit")),
-            ("/stop it", Line::Unknown("/stop")),
-            ("/new", Line::Unknown("/new")),
-            ("/", Line::Unknown("/")),
+            ("/quit now", Line::Refused(Refused::Unknown { word: "/quit".to_owned(), nearest: None })),
+            ("/stop it", Line::Refused(Refused::Malformed { usage: "/stop [all]" })),
         ] {
             assert_eq!(understand(text), line, "{text:?}");
         }

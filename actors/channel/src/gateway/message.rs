@@ -5,6 +5,9 @@
 //! {"event":"delta","turn_id":"0193…","attempt":1,"seq":2,"text":"Hel"}
 //! {"event":"finished","turn_id":"0193…","attempt":1,"seq":9,"result":"done","text":"Hello","usage":{}}
 //! ```
+//!
+//! A command that is answered at once is no turn: its two lines have `"turn_id":null,"control":true`, and a result
+//! `failed` when it cannot be followed.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,15 +18,17 @@ use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::Response;
 use axum::http::header::RETRY_AFTER;
+use domain::command;
 use domain::ids::{MessageId, SessionKey, TurnId};
 use futures::stream;
 use protocol::journal::{AcceptedState, DuplicateState};
-use protocol::turn::{Finished, Route, TurnEvent, TurnProgress};
+use protocol::turn::{Finished, Route, TurnEvent, TurnProgress, TurnResult};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::admin::{error, key_and_body, ndjson};
 use super::serve::Gateway;
+use crate::control::AtOnce;
 use crate::doors::{Door, Submission, source, text_body};
 use crate::http;
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Out, Outlet};
@@ -64,6 +69,16 @@ pub(super) async fn say(
         return error(400, "bad_body", "\"content\" is empty");
     }
     let doors = &gateway.doors;
+    if let Some(control) = AtOnce::of(command::parse(&content)) {
+        let result = match &control {
+            AtOnce::Control(_) => TurnResult::Done,
+            AtOnce::Refused(_) => TurnResult::Failed,
+        };
+        let text = control.perform(doors, Door::Admin, &key).await;
+        let of = |name| Json::event(name).raw("turn_id", "null").raw("control", true);
+        let finished = of("finished").text("result", result_word(result)).text("text", &text);
+        return ndjson(Body::from(format!("{}\n{}\n", of("accepted").done(), finished.done())));
+    }
     let turn = doors.turn_id();
     let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX, gateway.doors.outflow(Door::Admin));
     let sink: Arc<dyn Sink> = Arc::<Outlet<Infallible>>::clone(&outlet);

@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, Response};
 use domain::body::body_hash;
+use domain::command;
 use domain::ids::{MessageId, SessionKey, TurnId};
 use domain::keys::{Key, MAIN_KEY};
 use protocol::journal::{DuplicateState, Enqueued, Told};
@@ -17,8 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::ApiConfig;
 use super::request::{self, ChatRequest, SessionName};
-use super::response::{ApiError, completion};
+use super::response::{ApiError, completion, told};
 use super::stream;
+use crate::control::AtOnce;
 use crate::doors::{BODY_BYTES_MAX, Door, Doors, Submission, source};
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Outlet};
 use crate::hub::{Keep, Sink, Watch};
@@ -49,6 +51,17 @@ pub(crate) async fn complete(
     let turn = doors.turn_id();
     let key = session_key(session, turn, idempotency_key.as_ref())?;
     let key = if config.unified { Key::unified(key, MAIN_KEY) } else { key };
+    if let Some(control) = AtOnce::of(command::of_body(&body)) {
+        drop(room);
+        let text = control.perform(doors, Door::Api, &key).await;
+        return Ok(told(
+            turn,
+            doors.ports.clock.wall_ms() / 1000,
+            &config.model,
+            text,
+            stream.then_some(include_usage),
+        ));
+    }
     let body = body.encode();
     if body.len() > BODY_BYTES_MAX {
         return Err(ApiError::request(413, "request_too_large", "the message is too large to be kept"));

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Response;
-use axum::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use domain::chat::{StopReason, Usage};
 use domain::ids::TurnId;
 use protocol::turn::{Finished, TurnResult};
@@ -139,6 +139,32 @@ pub(crate) fn completion(turn: TurnId, created_s: u64, model: &str, finished: &F
     );
     let mut response = json(200, body);
     response.headers_mut().insert(TURN_HEADER, turn_value(turn));
+    response
+}
+
+/// What the program says itself to a command, in the shape of an answer. No turn of that id is kept. `stream`: as an
+/// event stream, with or without its usage.
+pub(crate) fn told(id: TurnId, created_s: u64, model: &str, text: String, stream: Option<bool>) -> Response<Body> {
+    let (result, stop, usage) = (TurnResult::Done, StopReason::Stop, Usage::default());
+    let finished = Finished { result, text, stop, model: model.into(), usage, latency_ms: 0 };
+    let Some(include_usage) = stream else {
+        let mut response = completion(id, created_s, model, &finished);
+        response.headers_mut().remove(TURN_HEADER);
+        return response;
+    };
+    let (chunks, mut out) = (Chunks::new(id, created_s, model, include_usage), String::new());
+    chunks.role(&mut out);
+    chunks.text(&mut out, &finished.text);
+    chunks.end(&mut out, &finished);
+    events(Body::from(out))
+}
+
+/// An event stream.
+pub(crate) fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 

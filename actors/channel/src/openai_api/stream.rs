@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, Response};
+use axum::http::Response;
 use bytes::Bytes;
 use domain::ids::TurnId;
 use futures::stream;
@@ -17,7 +16,7 @@ use protocol::turn::{Finished, TurnProgress};
 use super::ApiConfig;
 use super::chat::{Admitted, Guard};
 use super::follow::Follow;
-use super::response::{ApiError, Chunks, TURN_HEADER, turn_value};
+use super::response::{ApiError, Chunks, TURN_HEADER, events, turn_value};
 use crate::doors::Doors;
 use crate::hub::outlet::{Out, Outlet};
 use crate::outcome::Refusal;
@@ -51,11 +50,8 @@ pub(crate) fn respond(
         let piece = stream.next().await?;
         Some((piece, stream))
     });
-    let mut response = Response::new(Body::from_stream(body));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(TURN_HEADER, turn_value(turn));
+    let mut response = events(Body::from_stream(body));
+    response.headers_mut().insert(TURN_HEADER, turn_value(turn));
     response
 }
 

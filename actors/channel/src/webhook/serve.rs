@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use axum::http::{HeaderMap, Request, Response};
 use axum::routing::{get, post};
+use domain::command;
 use protocol::journal::AcceptedState;
 use protocol::turn::Route;
 use tokio::net::TcpListener;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::WebhookConfig;
 use super::receive::{Received, parse};
 use crate::auth::{bearer, host_is_local, origin_is_allowed};
-use crate::control::Control;
+use crate::control::AtOnce;
 use crate::doors::{Door, Doors, PhaseWord, Submission, text_body};
 use crate::http::{self, Limits, is_json, json, retry_after_seconds};
 use crate::json::Json;
@@ -139,8 +140,8 @@ impl Webhook {
     async fn take(&self, received: Received) -> Result<Response<Body>, Refused> {
         let Received { key, source, message_id, text, route, sender: _ } = received;
         let doors = &self.doors;
-        if let Some(control) = Control::parse(&text) {
-            let text = control.perform(doors, &key).await;
+        if let Some(control) = AtOnce::of(command::parse(&text)) {
+            let text = control.perform(doors, Door::Webhook, &key).await;
             return Ok(json(200, Json::begin().raw("turn_id", "null").raw("control", true).text("text", &text).done()));
         }
         let turn = doors.turn_id();

@@ -14,7 +14,7 @@ use super::connection::{FRAME_RETRY_MS, own_message_id, push_frame};
 use super::order::{ControlPlace, MessagePlace};
 use super::shows;
 use super::writer::Note;
-use crate::control::Control;
+use crate::control::AtOnce;
 use crate::doors::{Door, Doors, Submission, source, source_of, text_body};
 use crate::hub::outlet::Outlet;
 use crate::hub::{CHAT_PREFIX, Claim};
@@ -87,14 +87,14 @@ impl Asked {
         })
     }
 
-    pub(super) async fn control(self, control: Control, mut place: ControlPlace) {
+    pub(super) async fn control(self, control: AtOnce, mut place: ControlPlace) {
         place.come().await;
         if let Some(message_id) = &self.names.message_id {
             let json =
                 Json::event("accepted").text("chat_id", &self.names.chat_id).text("message_id", message_id.as_str());
             push_frame(&self.outlet, json.raw("turn_id", "null").raw("control", true).done());
         }
-        let mut performed = pin!(control.perform(&self.doors, &self.room.session));
+        let mut performed = pin!(control.perform(&self.doors, Door::WebSocket, &self.room.session));
         // The session is told before the first wait; its answer holds nobody up.
         let text = match futures::poll!(performed.as_mut()) {
             Poll::Ready(text) => text,

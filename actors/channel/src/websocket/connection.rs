@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::{Message as WsMessage, WebSocket};
+use domain::command;
 use domain::ids::{MessageId, TurnId};
 use futures::StreamExt;
 use futures::stream::{FuturesUnordered, SplitStream};
@@ -20,7 +21,7 @@ use super::frames::{self, Incoming, Message, Refused};
 use super::order::Order;
 use super::shows;
 use super::writer::Note;
-use crate::control::Control;
+use crate::control::AtOnce;
 use crate::doors::{Door, Doors};
 use crate::http::Place;
 use crate::hub::cursor::Cursor;
@@ -245,10 +246,10 @@ impl Reader {
         let (doors, outlet) = (self.doors.clone(), Arc::clone(&self.outlet));
         let names = Names { chat_id, message_id, client_turn_id, webui };
         let mut asked = Asked { doors, outlet, room, turn, names, claim: None };
-        let control = Control::parse(&text);
+        let control = AtOnce::of(command::parse(&text));
         let places = if control.is_some() { PENDING_MAX + PENDING_CONTROL_MAX } else { PENDING_MAX };
         let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
-        let room = match control {
+        let room = match &control {
             None => self.doors.reserve(bytes),
             Some(_) => None,
         };

@@ -65,6 +65,31 @@ async fn a_plain_answer_has_openais_shape() {
 }
 
 #[tokio::test]
+async fn commands_are_answered_at_once_in_the_shape_of_an_answer() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    for (command, answer) in
+        [("/stop all", "Nothing was running. Dropped 1 waiting."), ("/hlep", "Did you mean /help?")]
+    {
+        let reply = post(address, CHAT, "", &ask(command, json!({"session_id": "s"}))).await;
+        let choice = &reply.json()["choices"][0];
+        assert_eq!((reply.status, &choice["finish_reason"]), (200, &"stop".into()));
+        assert!(choice["message"]["content"].as_str().unwrap().contains(answer), "{}", reply.body);
+        assert_eq!(reply.header("x-greenroom-turn"), None, "there is no turn");
+        let reply = post(address, CHAT, "", &ask(command, json!({"session_id": "s", "stream": true}))).await;
+        assert!(reply.body.ends_with("data: [DONE]\n\n"), "{}", reply.body);
+        assert!(text(&chunks(&reply.body)).contains(answer), "{}", reply.body);
+    }
+    // A conversation of its own is nobody's to command.
+    let own = json!({"messages": [{"role": "user", "content": "/help"}, {"role": "assistant", "content": "?"},
+        {"role": "user", "content": "/stop"}]});
+    let reply = tokio::spawn(async move { post(address, CHAT, "", own.to_string().as_bytes()).await });
+    let message = world.message().await;
+    assert_eq!(text_of(&message), "/stop");
+    world.play(&message.key, message.turn).answer("Hello");
+    assert_eq!(reply.await.unwrap().json()["choices"][0]["message"]["content"], "Hello");
+}
+
+#[tokio::test]
 async fn a_streamed_answer_comes_piece_by_piece() {
     let (world, address, _) = open(ApiConfig::new("m")).await;
     let more = json!({"stream": true, "stream_options": {"include_usage": true}, "user": "u"});

@@ -250,6 +250,16 @@ async fn a_message_is_followed_to_its_end() {
     let names: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
     assert_eq!(names, ["accepted", "started", "delta", "stream_end", "finished"]);
     assert_eq!((&lines[4]["result"], &lines[4]["text"]), (&"done".into(), &"Hello".into()));
+    for (command, result, words) in
+        [("/status", "done", "Thinking for 1.2 s"), ("/hlep", "failed", "Did you mean /help?")]
+    {
+        let reply = post(address, path, TOKEN, json!({"content": command}).to_string().as_bytes()).await;
+        let lines: Vec<Value> = reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((lines.len(), &lines[0]["event"], &lines[1]["event"]), (2, &"accepted".into(), &"finished".into()));
+        assert_eq!((&lines[0]["control"], &lines[1]["turn_id"]), (&true.into(), &Value::Null));
+        assert_eq!(lines[1]["result"], result);
+        assert!(lines[1]["text"].as_str().unwrap().contains(words), "{}", reply.body);
+    }
     for body in [&b"{"[..], b"{}", br#"{"content":" "}"#, br#"{"content":"a","message_id":""}"#] {
         assert_eq!(post(address, path, TOKEN, body).await.status, 400);
     }

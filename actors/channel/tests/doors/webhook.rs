@@ -81,6 +81,9 @@ async fn commands_are_answered_at_the_door() {
     assert_eq!(reply.json()["text"], "Nothing was running. Dropped 1 waiting.");
     let reply = say(address, "", &message("/status")).await;
     assert!(reply.json()["text"].as_str().unwrap().starts_with("Thinking for 1.2 s"), "{}", reply.body);
+    let reply = say(address, "", &message("/statsu")).await;
+    assert_eq!((reply.status, &reply.json()["turn_id"]), (200, &Value::Null));
+    assert!(reply.json()["text"].as_str().unwrap().contains("Did you mean /status?"), "{}", reply.body);
 }
 
 #[tokio::test]

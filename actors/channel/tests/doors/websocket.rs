@@ -272,7 +272,9 @@ async fn control_is_answered_at_once_and_never_journalled() {
     for (text, answer) in [
         ("/stop all", "Nothing was running. Dropped 1 waiting."),
         ("/status", "Thinking for 1.2 s, 3 waiting."),
-        ("/help", "/stop – cancel"),
+        ("/help", "/help – this list"),
+        ("/HLEP@bot me", "Unknown command /HLEP. Did you mean /help?"),
+        ("/stop it", "Please write it so: /stop [all]."),
     ] {
         client.say("c", text, "m1").await;
         let events = client.events(2).await;

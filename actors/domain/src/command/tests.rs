@@ -1,0 +1,115 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::chat::Content;
+
+fn told(text: &str) -> Option<String> {
+    match parse(text) {
+        Parsed::Refused(refused) => Some(refused.to_string()),
+        Parsed::Text | Parsed::Control(_) => None,
+    }
+}
+
+#[test]
+fn spellings_of_commands() {
+    let stop = |all| Parsed::Control(Control::Stop { all });
+    for (text, parsed) in [
+        ("/stop", stop(false)),
+        ("  /STOP  ", stop(false)),
+        ("/Stop@some_bot", stop(false)),
+        ("/stop all", stop(true)),
+        ("/stop@bot\n ALL", stop(true)),
+        ("/status", Parsed::Control(Control::Status)),
+        ("/help\n", Parsed::Control(Control::Help)),
+        ("please /stop", Parsed::Text),
+        ("/usr/bin is what?", Parsed::Text),
+        ("/r/rust", Parsed::Text),
+        ("// no comment", Parsed::Text),
+        ("/notes.txt", Parsed::Text),
+        ("", Parsed::Text),
+        ("@/stop", Parsed::Text),
+    ] {
+        assert_eq!(parse(text), parsed, "{text:?}");
+    }
+}
+
+#[test]
+fn what_is_no_command_is_refused_in_words() {
+    let long = format!("/{}", "x".repeat(200));
+    for (text, words) in [
+        ("/hlep", "Unknown command /hlep. Did you mean /help? It was not sent to the model."),
+        ("/Stopp it now", "Unknown command /Stopp. Did you mean /stop? It was not sent to the model."),
+        ("/stop!", "Unknown command /stop!. Did you mean /stop? It was not sent to the model."),
+        ("/xyzzy", "Unknown command /xyzzy. See /help. It was not sent to the model."),
+        ("/", "Unknown command /. See /help. It was not sent to the model."),
+        ("/помощь", "Unknown command /помощь. See /help. It was not sent to the model."),
+        ("/stop it", "Please write it so: /stop [all]. It was not sent to the model."),
+        ("/status now", "Please write it so: /status. It was not sent to the model."),
+        ("/Pairing list", "/pairing is not available in this version. It was not sent to the model."),
+    ] {
+        assert_eq!(told(text).as_deref(), Some(words), "{text:?}");
+    }
+    assert_eq!(told(&long).map(|text| text.chars().count()), Some(99));
+}
+
+#[test]
+fn a_request_with_its_own_conversation_has_no_commands() {
+    let help = TurnBody::text("/help");
+    assert_eq!(of_body(&help), Parsed::Control(Control::Help));
+    assert_eq!(of_body(&TurnBody { history: HistorySource::Request, ..help.clone() }), Parsed::Text);
+    assert_eq!(of_body(&TurnBody { ephemeral: true, ..help.clone() }), Parsed::Text);
+    let image = Content::Image { data: "QQ==".into(), mime: "image/png".to_owned() };
+    let both = TurnBody { content: [image, Content::text("/help")].into(), ..help };
+    assert_eq!(of_body(&both), Parsed::Control(Control::Help));
+}
+
+#[test]
+fn the_lists_are_in_order_and_apart() {
+    let mut names: Vec<&str> = TABLE.iter().map(|entry| entry.name).collect();
+    names.extend(ABSENT);
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "no name stands twice");
+    for entry in TABLE {
+        assert!(entry.usage.starts_with(entry.name) && !entry.what.is_empty(), "{entry:?}");
+        assert!(help().contains(entry.usage));
+    }
+}
+
+#[test]
+fn the_ratio_is_that_of_difflib() {
+    for (a, b, expected) in [
+        ("", "", 1.0),
+        ("/help", "/hlep", 0.8),
+        ("/status", "/state", 0.769_230_769_230_769_2),
+        ("/stop", "/stopp", 0.909_090_909_090_909_1),
+        ("abcd", "bcde", 0.75),
+        ("private Thread", "private volatile Thread", 0.756_756_756_756_756_7),
+        ("qabxcd", "abycdf", 0.666_666_666_666_666_6),
+        ("/x", "/new", 0.333_333_333_333_333_3),
+    ] {
+        assert!((ratio(a, b) - expected).abs() < 1e-12, "{a} {b}: {}", ratio(a, b));
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_begins_with_a_command_word_is_text(
+        word in "[a-zA-Z0-9_-]{1,20}", bot in "(@[a-z_]{1,9})?", rest in "([ \n][a-z /]{0,20})?", space in "[ \n]{0,3}",
+    ) {
+        prop_assert_ne!(parse(&format!("{space}/{word}{bot}{rest}")), Parsed::Text);
+    }
+
+    #[test]
+    fn any_text_is_understood_and_answered_shortly(text in "/?.{0,200}") {
+        prop_assert!(told(&text).is_none_or(|told| told.chars().count() < 200));
+    }
+
+    #[test]
+    fn a_ratio_is_between_nothing_and_all(a in "[abc]{0,12}", b in "[abc]{0,12}") {
+        let ratio = ratio(&a, &b);
+        prop_assert!((0.0..=1.0).contains(&ratio));
+        prop_assert_eq!(ratio == 1.0, a == b);
+    }
+}
