@@ -6,7 +6,7 @@ use domain::retention;
 use std::sync::Arc;
 use std::time::Duration;
 
-use channel::gateway::GatewayConfig;
+use channel::gateway::{Addresses, GatewayConfig};
 use channel::openai_api::ApiConfig;
 use channel::webhook::{SenderConfig, SigningSecret, WebhookConfig};
 use channel::websocket::{TokenIssue, WebsocketConfig};
@@ -16,6 +16,7 @@ use supervision::RestartPolicy;
 use supervision::log::{LogOf, LogOptions};
 use tools::{ExecConfig, SandboxChoice, ToolsConfig};
 
+use super::beacon::Beacon;
 use super::limits::Shares;
 use crate::config::{Config, Durability, Loaded, ProviderChoice, Sandbox, Secret};
 use crate::exit::{Exit, ExitCode};
@@ -214,15 +215,22 @@ pub fn api(config: &Config, model: &Arc<str>) -> ApiConfig {
 /// Settings of the gateway port.
 pub fn gateway(
     config: &Config,
-    token: &str,
+    beacon: &Beacon,
     transcripts: Arc<dyn TranscriptReader>,
     logs: std::path::PathBuf,
     stop: tokio_util::sync::CancellationToken,
 ) -> GatewayConfig {
     GatewayConfig {
-        admin_token: channel::Secret::new(token),
+        admin_token: channel::Secret::new(&beacon.token),
         hosts: vec![config.gateway.host.clone()],
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: beacon.version.clone(),
+        pid: beacon.pid,
+        addresses: Addresses {
+            admin: beacon.admin_url.clone(),
+            websocket: beacon.websocket_url.clone(),
+            api: beacon.api_url.clone(),
+            webhook: beacon.webhook_url.clone(),
+        },
         connections_max: Shares::in_force().gateway,
         drain: Duration::from_secs(config.runtime.drain_seconds),
         transcripts,

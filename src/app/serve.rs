@@ -97,7 +97,7 @@ impl App {
                 None => None,
             },
         };
-        let mut open = self.open(Listeners { gateway, api, websocket, webhook }, &beacon.token);
+        let mut open = self.open(Listeners { gateway, api, websocket, webhook }, &beacon);
         let run = &self.loaded.paths.run;
         match beacon.write(run) {
             Err(error) if is_space(&error) => {
@@ -114,7 +114,7 @@ impl App {
         Ok(lines(&beacon, &self.model))
     }
 
-    fn open(&self, listeners: Listeners, token: &str) -> Open {
+    fn open(&self, listeners: Listeners, beacon: &Beacon) -> Open {
         let Listeners { gateway, api, websocket, webhook } = listeners;
         let (shutdown, drain) = (CancellationToken::new(), CancellationToken::new());
         let config = &self.loaded.config;
@@ -137,7 +137,7 @@ impl App {
         });
         let transcripts = self.transcripts.clone();
         let logs = self.loaded.paths.logs.clone();
-        let gateway_config = parts::gateway(config, token, transcripts, logs, drain.clone());
+        let gateway_config = parts::gateway(config, beacon, transcripts, logs, drain.clone());
         let mut serving = vec![
             tokio::spawn(self.list_sessions(shutdown.clone())),
             tokio::spawn(channel::gateway::serve(gateway, doors.clone(), gateway_config, shutdown.clone())),

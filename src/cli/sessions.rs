@@ -9,11 +9,20 @@ use super::edits::Edits;
 #[derive(Debug, Subcommand)]
 pub enum Sessions {
     /// All sessions, newest first
-    #[command(after_help = "Examples:\n  greenroom sessions list --json\n  greenroom sessions list --archived")]
+    #[command(
+        after_help = "Examples:\n  greenroom sessions list --limit 20\n  greenroom sessions list --archived --json\n  \
+                      greenroom sessions list --deleted"
+    )]
     List {
         /// Those in the archive instead
-        #[arg(long)]
+        #[arg(long, conflicts_with = "deleted")]
         archived: bool,
+        /// The deleted ones whose transcripts are still there instead
+        #[arg(long)]
+        deleted: bool,
+        /// Only so many
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
         /// How to print.
         #[command(flatten)]
         output: Output,
@@ -33,8 +42,18 @@ pub enum Sessions {
         output: Output,
     },
     /// Delete a session: its turns are cancelled, its file becomes a tombstone, the next message begins a new one
-    #[command(after_help = "Example:\n  greenroom sessions delete websocket:ann")]
-    Delete(OneSession),
+    #[command(after_help = "Examples:\n  greenroom sessions delete websocket:ann\n  \
+                      greenroom sessions delete websocket:ann --archived")]
+    Delete {
+        /// Session key
+        key: String,
+        /// The newest one in the archive instead
+        #[arg(long)]
+        archived: bool,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
     /// Put a session without open turns into the archive; the next message begins a new one
     #[command(after_help = "Example:\n  greenroom sessions archive websocket:ann")]
     Archive(OneSession),

@@ -1,6 +1,6 @@
 //! `greenroom sessions delete|archive|unarchive`: through the gateway or, when none runs, by the same actors here.
 
-use channel::gateway::closing::{Open, close, restore};
+use channel::gateway::closing::{Open, close, delete_archived, restore};
 use channel::gateway::letters::Fault;
 use domain::ids::SessionKey;
 use domain::text::counted;
@@ -23,6 +23,8 @@ pub enum Act {
     Archive,
     /// Take it back.
     Unarchive,
+    /// Make a tombstone of its newest archived file.
+    DeleteArchived,
 }
 
 impl Act {
@@ -31,20 +33,23 @@ impl Act {
             Self::Delete => "delete",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
+            Self::DeleteArchived => "delete",
         }
+    }
+
+    fn path(self, key: &SessionKey) -> String {
+        let of = if self == Self::DeleteArchived { "archive" } else { "sessions" };
+        format!("{of}/{}/{}", encode(key.as_str()), self.word())
     }
 }
 
 /// Does it, and prints what came of it.
 pub async fn run(loaded: Loaded, key: &SessionKey, act: Act, output: Output) -> anyhow::Result<()> {
     let body: Value = match Admin::find(&loaded.paths).await? {
-        Some(admin) => {
-            let path = format!("sessions/{}/{}", encode(key.as_str()), act.word());
-            admin.post(&path, &json!({})).await?.json().await?
-        }
+        Some(admin) => admin.post(&act.path(key), &json!({})).await?.json().await?,
         None => {
             loaded.require_workspace().map_err(Exit::from)?;
-            if act != Act::Unarchive {
+            if matches!(act, Act::Delete | Act::Archive) {
                 sessions::has_file(&loaded, key)?;
             }
             let app = App::start(Options::at_rest(loaded)).await?;
@@ -52,6 +57,10 @@ pub async fn run(loaded: Loaded, key: &SessionKey, act: Act, output: Output) -> 
                 Act::Delete => close(app.sessions(), key, Shelf::Deleted, Open::Cancelled).await,
                 Act::Archive => close(app.sessions(), key, Shelf::Archive, Open::Refused).await,
                 Act::Unarchive => restore(app.sessions(), key).await,
+                Act::DeleteArchived => {
+                    let (files, now_ms) = (app.transcripts(), app.ports().clock.wall_ms());
+                    delete_archived(&**files, &**app.kernel().log(), key, now_ms)
+                }
             };
             app.stop().await;
             done.map_err(exit)?
@@ -79,5 +88,6 @@ fn told(key: &SessionKey, act: Act, body: &Value) -> String {
         Act::Archive if file.is_empty() => format!("{key} is archived{}", unmoved.unwrap_or_default()),
         Act::Archive => format!("{key} is archived as sessions/{file}"),
         Act::Unarchive => format!("{key} is back from sessions/{file}"),
+        Act::DeleteArchived => format!("the archived {key} is deleted; its transcript is sessions/{file}"),
     }
 }

@@ -12,6 +12,7 @@ use channel::gateway::{listed, open_turns};
 use domain::ids::SessionKey;
 use domain::keys::{Key, SessionKind};
 use domain::text::one_line;
+use protocol::journal::Shelf;
 use protocol::transcripts::TranscriptReader;
 use serde_json::{Value, json};
 use session::Transcripts;
@@ -30,11 +31,21 @@ use crate::exit::{Exit, ExitCode};
 /// Runs the subcommand, through the gateway or, when none runs, on the files.
 pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
     match what {
-        Sessions::List { archived, output } => list(&loaded, archived, output).await,
+        Sessions::List { archived, deleted, limit, output } => {
+            let which = match (archived, deleted) {
+                (true, _) => Which::Ended(Shelf::Archive),
+                (false, true) => Which::Ended(Shelf::Deleted),
+                (false, false) => Which::All,
+            };
+            list(&loaded, which, limit, output).await
+        }
         Sessions::Show { key, archived: false, output } => show(loaded, &parse(&key)?, output).await,
         Sessions::Show { key, archived: true, output } => show_archived(&loaded, &parse(&key)?, output).await,
         Sessions::Edits(what) => edits::run(loaded, what).await,
-        Sessions::Delete(one) => closing::run(loaded, &parse(&one.key)?, Act::Delete, one.output).await,
+        Sessions::Delete { key, archived, output } => {
+            let act = if archived { Act::DeleteArchived } else { Act::Delete };
+            closing::run(loaded, &parse(&key)?, act, output).await
+        }
         Sessions::Archive(one) => closing::run(loaded, &parse(&one.key)?, Act::Archive, one.output).await,
         Sessions::Unarchive(one) => closing::run(loaded, &parse(&one.key)?, Act::Unarchive, one.output).await,
         // What has to go is never decided by half of what was meant.
@@ -44,6 +55,15 @@ pub async fn run(loaded: Loaded, what: Sessions) -> anyhow::Result<()> {
         Sessions::Prune { dry_run, enforce, output } => prune::run(loaded, Asked { dry_run, enforce }, output).await,
         Sessions::Release { key, output } => release(loaded, &parse(&key)?, output).await,
     }
+}
+
+/// Which sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// Those that go on.
+    All,
+    /// Those that ended, by where their transcripts are.
+    Ended(Shelf),
 }
 
 fn parse(key: &str) -> Result<SessionKey, Exit> {
@@ -84,7 +104,7 @@ async fn at_rest(loaded: &Loaded) -> anyhow::Result<Vec<Value>> {
 pub(super) async fn last_used(loaded: &Loaded) -> anyhow::Result<Option<SessionKey>> {
     let main_key = &loaded.config.session.main_key;
     let ours = |key: &SessionKey| matches!(Key::from(key).kind(main_key), SessionKind::Cli | SessionKind::Main);
-    let items = all(loaded, false).await?;
+    let items = all(loaded, Which::All).await?;
     let keys = items.iter().filter_map(|item| {
         let key = SessionKey::new(item["key"].as_str()?).ok().filter(ours)?;
         Some((item["updated_ms"].as_u64(), key))
@@ -92,14 +112,15 @@ pub(super) async fn last_used(loaded: &Loaded) -> anyhow::Result<Option<SessionK
     Ok(keys.max_by_key(|(updated_ms, _)| *updated_ms).map(|(_, key)| key))
 }
 
-async fn all(loaded: &Loaded, archived: bool) -> anyhow::Result<Vec<Value>> {
-    match (Admin::find(&loaded.paths).await?, archived) {
-        (Some(admin), false) => admin.list("sessions").await,
-        (Some(admin), true) => admin.list("archive").await,
-        (None, false) => at_rest(loaded).await,
-        (None, true) => {
+async fn all(loaded: &Loaded, which: Which) -> anyhow::Result<Vec<Value>> {
+    match (Admin::find(&loaded.paths).await?, which) {
+        (Some(admin), Which::All) => admin.list("sessions").await,
+        (Some(admin), Which::Ended(Shelf::Archive)) => admin.list("archive").await,
+        (Some(admin), Which::Ended(Shelf::Deleted)) => admin.list("deleted").await,
+        (None, Which::All) => at_rest(loaded).await,
+        (None, Which::Ended(shelf)) => {
             loaded.require_workspace().map_err(Exit::from)?;
-            let page = files(loaded, real_ports(1)?).archived(None, usize::MAX)?;
+            let page = files(loaded, real_ports(1)?).ended(shelf, None, usize::MAX)?;
             page.items.into_iter().map(|one| Ok(serde_json::to_value(one)?)).collect()
         }
     }
@@ -123,9 +144,10 @@ async fn show_archived(loaded: &Loaded, key: &SessionKey, output: Output) -> any
     conversation(key, entries).iter().try_for_each(|text| print(text))
 }
 
-async fn list(loaded: &Loaded, archived: bool, output: Output) -> anyhow::Result<()> {
-    let mut items = all(loaded, archived).await?;
+async fn list(loaded: &Loaded, which: Which, limit: Option<usize>, output: Output) -> anyhow::Result<()> {
+    let mut items = all(loaded, which).await?;
     items.sort_by_key(|item| std::cmp::Reverse(item["updated_ms"].as_u64()));
+    items.truncate(limit.unwrap_or(usize::MAX));
     if output.json {
         return print_json(&json!({"items": items, "next": null}));
     }

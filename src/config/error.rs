@@ -3,6 +3,7 @@
 //! **Invariant:** no text here repeats a value that may be a secret: none of a key or token, none of the environment, and
 //! of a text in the file never more than its beginning.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -124,7 +125,7 @@ pub enum Warning {
         /// The key.
         path: String,
         /// Why.
-        what: &'static str,
+        what: Cow<'static, str>,
     },
 }
 

@@ -112,14 +112,17 @@ pub fn camel(canonical: &str) -> String {
 
 /// The legal name of `section` that `written` was probably meant to be, in camelCase.
 pub fn nearest(section: &Section, written: &str) -> Option<String> {
-    let wanted = canonical(written);
+    closest(&canonical(written), section.names()).map(camel)
+}
+
+/// The one of `names` that is close enough to what was written to be meant.
+pub fn closest<'n>(wanted: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);
-    section
-        .names()
-        .map(|name| (strsim::damerau_levenshtein(&wanted, name), name))
+    names
+        .map(|name| (strsim::damerau_levenshtein(wanted, name), name))
         .filter(|(distance, _)| *distance <= allowed)
         .min()
-        .map(|(_, name)| camel(name))
+        .map(|(_, name)| name)
 }
 
 #[cfg(test)]

@@ -168,7 +168,8 @@ impl Loaded {
             self.workspace_known = false;
             self.paths = place.usual_paths();
         } else if self.paths.data.starts_with(&self.paths.workspace) {
-            let what = "contains the data directory; a workspace of its own keeps configuration and journal apart";
+            let what =
+                "contains the data directory; a workspace of its own keeps configuration and journal apart".into();
             self.warnings.push(Warning::Doubtful { origin, path, what });
         }
     }

@@ -1,13 +1,15 @@
 //! Rules that span several keys. Pure.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use channel::webhook::SigningSecret;
 use domain::keys::{Base, Key, Place as KeyPlace};
+use domain::policy::{Pattern, known_tools};
 
 use super::check::Place;
-use super::key::camel;
+use super::key::{camel, closest};
 use super::schema::Config;
 use super::{BindingConfig, ResetMode};
 
@@ -36,23 +38,26 @@ impl Broken {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Doubt {
     /// The key, canonical.
-    pub path: &'static [&'static str],
+    pub path: Vec<&'static str>,
     /// The key that makes it doubtful where the first one is not set.
     pub or: Option<&'static [&'static str]>,
     /// Why.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
 }
 
 impl Doubt {
     /// The key.
     pub fn place(&self) -> Place {
-        place(self.path)
+        place(&self.path)
     }
 }
 
 fn place(path: &[&str]) -> Place {
     path.iter().fold(Place::default(), |place, step| place.child(step, &camel(step)))
 }
+
+/// Channels whose messages `bindings` can send to an agent's session.
+const BOUND: [&str; 1] = ["webhook"];
 
 /// Segments that the log needs at least: the four newest are never recycled, and copies need room.
 const SEGMENTS_MIN: u64 = 4;
@@ -216,7 +221,7 @@ pub fn doubtful(config: &Config) -> Vec<Doubt> {
     let mut doubt =
         |doubtful: bool, path: &'static [&'static str], or: Option<&'static [&'static str]>, what: &'static str| {
             if doubtful {
-                found.push(Doubt { path, or, what });
+                found.push(Doubt { path: path.to_vec(), or, what: what.into() });
             }
         };
     let defaults = &config.agents.defaults;
@@ -270,7 +275,54 @@ pub fn doubtful(config: &Config) -> Vec<Doubt> {
         Some(enabled),
         "is not set, so a receiver cannot tell whether a reply comes from here",
     );
+    found.extend(names_nothing(config));
     found
+}
+
+/// Names of tools and channels that nothing here has. They may be anything, so they are not repeated.
+fn names_nothing(config: &Config) -> Vec<Doubt> {
+    let table = &config.session.policies;
+    let kinds = [
+        ("main", &table.main),
+        ("direct", &table.direct),
+        ("group", &table.group),
+        ("thread", &table.thread),
+        ("cron", &table.cron),
+        ("hook", &table.hook),
+        ("subagent", &table.subagent),
+        ("heartbeat", &table.heartbeat),
+        ("api", &table.api),
+        ("websocket", &table.websocket),
+        ("cli", &table.cli),
+        ("unknown", &table.unknown),
+    ];
+    let mut lists = vec![(vec!["tools"], &config.tools.allow, &config.tools.deny)];
+    lists.extend(kinds.map(|(kind, own)| (vec!["session", "policies", kind], &own.allow, &own.deny)));
+    let mut found = Vec::new();
+    for (section, allow, deny) in lists {
+        for (key, list) in [("allow", allow), ("deny", deny)] {
+            // Those that are no patterns are told as such.
+            let nothing = |text: &String| Pattern::parse(text).is_ok_and(|pattern| !pattern.may_match());
+            for (at, text) in list.iter().enumerate().filter(|(_, text)| nothing(text)) {
+                let meant = meant(&text.to_lowercase(), known_tools());
+                let what = format!("item {} matches no tool that is known here{meant}", at + 1).into();
+                found.push(Doubt { path: [&*section, &[key]].concat(), or: None, what });
+            }
+        }
+    }
+    for (at, binding) in config.bindings.iter().enumerate() {
+        let channel = &*binding.claim.channel;
+        if !channel.is_empty() && !BOUND.contains(&channel) {
+            let meant = meant(channel, BOUND.into_iter());
+            let what = format!("[{at}].match.channel names no channel whose messages can be bound{meant}").into();
+            found.push(Doubt { path: vec!["bindings"], or: None, what });
+        }
+    }
+    found
+}
+
+fn meant<'n>(written: &str, names: impl Iterator<Item = &'n str>) -> String {
+    closest(written, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }
 
 fn is_http(url: &str) -> bool {
@@ -310,6 +362,8 @@ fn same_port(config: &Config) -> Option<Broken> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -329,6 +383,36 @@ mod tests {
         ] {
             assert_eq!(is_loopback(host), expect, "{host}");
         }
+    }
+
+    #[test]
+    fn names_that_nothing_has_are_told_with_the_one_that_was_meant() {
+        let told = |change: &dyn Fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            let told = |doubt: &Doubt| format!("{} {}", doubt.place().shown, doubt.what);
+            doubtful(&config).iter().map(told).collect::<Vec<_>>()
+        };
+        let list = |text: &str| vec!["exec".to_owned(), text.to_owned()];
+        assert_eq!(
+            told(&|config| config.tools.deny = list("web_serch")),
+            ["tools.deny item 2 matches no tool that is known here; did you mean web_search?"]
+        );
+        assert_eq!(
+            told(&|config| config.session.policies.group.allow = list("sk-secret")),
+            ["session.policies.group.allow item 2 matches no tool that is known here"]
+        );
+        assert_eq!(told(&|config| config.tools.allow = list("mcp_home_*")), [""; 0]);
+        let bound = |channel: &str| {
+            let binding = json!({"agent_id": "a", "match": {"channel": channel}});
+            let binding: BindingConfig = serde_json::from_value(binding).unwrap();
+            told(&|config| config.bindings = vec![binding.clone()])
+        };
+        assert_eq!(
+            bound("webhok"),
+            ["bindings [0].match.channel names no channel whose messages can be bound; did you mean webhook?"]
+        );
+        assert_eq!(bound("webhook"), [""; 0]);
     }
 
     #[test]

@@ -61,6 +61,11 @@ async fn successes_are_json() {
     gateway.say("cli:ann", "hello", "m1").await;
     let status = printed(&place, &["status", "--json"], 0);
     assert_eq!((&status["running"], &status["phase"]), (&json!(true), &json!("serving")), "{status}");
+    assert!(status["pid"].as_u64().is_some_and(|pid| pid > 1), "{status}");
+    for (door, scheme) in [("admin", "http://"), ("api", "http://"), ("websocket", "ws://")] {
+        assert!(status["addresses"][door].as_str().is_some_and(|url| url.starts_with(scheme)), "{door}: {status}");
+    }
+    assert!(status["addresses"].get("webhook").is_none(), "it is not open: {status}");
     let missing = printed(&place, &["sessions", "show", "api:nope", "--json"], 1);
     assert_eq!(missing["error"]["code"], "not_found", "as the gateway said it: {missing}");
     let copies = tempfile::tempdir().unwrap();

@@ -49,6 +49,10 @@ fn tour(place: &Place) {
     let header = &lines(place, "cli:a", 3)[0];
     assert_eq!(header["type"], "session");
     assert!(header.get("parentSession").is_none() && header["id"] != deleted["session"], "{header}");
+    let ended = run(place, &["sessions", "list", "--deleted", "--json"]).unwrap();
+    let item = &ended["items"][0];
+    assert_eq!((&item["key"], &item["file"]), (&json!("cli:a"), &deleted["file"]), "{ended}");
+    assert!(item["deleted_ms"].is_u64() && item.get("archived_ms").is_none(), "{ended}");
     run(place, &["sessions", "unarchive", "cli:b", "--json"]).unwrap();
     let mut both = keys(place, &["sessions", "list", "--json"]);
     both.sort();
@@ -155,6 +159,29 @@ async fn sessions_end_and_come_back_through_the_gateway() {
     let place = Place::new(json!({"session": {"maintenance": {"maxEntries": 1}}}));
     let _gateway = place.start().await;
     tour(&place);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archived_session_is_deleted_and_only_so_many_are_listed() {
+    let place = Place::new(json!({}));
+    let tour = || {
+        for name in ["x", "y", "z"] {
+            assert!(place.run(&["agent", "-s", &format!("cli:{name}"), "-m", "hello"]).status.success());
+        }
+        assert_eq!(keys(&place, &["sessions", "list", "--limit", "2", "--json"]), ["cli:z", "cli:y"]);
+        run(&place, &["sessions", "archive", "cli:x", "--json"]).unwrap();
+        let deleted = run(&place, &["sessions", "delete", "cli:x", "--archived", "--json"]).unwrap();
+        assert_eq!((&deleted["key"], &deleted["state"]), (&json!("cli:x"), &json!("deleted")), "{deleted}");
+        assert!(place.path().join("workspace/sessions").join(deleted["file"].as_str().unwrap()).exists());
+        assert_eq!(keys(&place, &["sessions", "list", "--archived", "--json"]), [""; 0]);
+        let (code, body) = run(&place, &["sessions", "delete", "cli:x", "--archived", "--json"]).unwrap_err();
+        assert_eq!((code, &body["error"]["code"]), (Some(1), &json!("not_found")));
+        let (code, _) = run(&place, &["sessions", "unarchive", "cli:x", "--json"]).unwrap_err();
+        assert_eq!(code, Some(1), "it is gone from the archive");
+    };
+    tour();
+    let _gateway = place.start().await;
+    tokio::task::block_in_place(tour);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

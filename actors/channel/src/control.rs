@@ -142,6 +142,7 @@ fn stopped_text(stopped: &Stopped) -> String {
 fn status_text(status: &Status) -> String {
     let state = match status.state {
         State::Loading => "Loading",
+        State::Held => "Waiting until the conversation before it can be put away",
         State::Restarting => "Restarting after a crash",
         State::Quarantined => "Held back after repeated crashes",
         State::Idle => "Idle",

@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::{Enqueue, Enqueued, Journal, Told};
 use protocol::metrics::{ByBound, ByCache, ByDoor, ByDoorReason, Metrics, gauge};
 use protocol::registry::Sessions;
+use protocol::session::State;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::trace::{Span, Step, Value, born_us};
 use protocol::transcripts::TranscriptReader;
@@ -276,6 +277,11 @@ impl Doors {
     /// The journal's verdict, as clients are told it. `None` stands for a journal that is gone.
     pub(crate) fn judged(&self, enqueued: Option<Enqueued>) -> Verdict {
         Verdict::from_journal(enqueued, self.ports.clock.wall_ms(), || self.journal.status().space)
+    }
+
+    /// Why a message that was taken does not run for now, as `/ready` names it.
+    pub(crate) fn held(&self, key: &SessionKey) -> Option<&'static str> {
+        (self.sessions.state(key) == Some(State::Held)).then_some("sessions_held")
     }
 
     /// Waits for the journal's verdict, and counts it. `None` stands for a journal that is gone.

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use active::ActiveTools;
-pub use tools::{BadPattern, Pattern, Profile, ToolRule};
+pub use tools::{BadPattern, Pattern, Profile, ToolRule, known_tools};
 
 use crate::ids::{SessionKey, Source};
 use crate::keys::{MAIN_KEY, SessionKind};

@@ -182,6 +182,9 @@ pub struct Status {
     pub running_ms: Option<u64>,
     /// Waiting turns.
     pub inbox: u32,
+    /// Why it is [`State::Held`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<Box<str>>,
 }
 
 /// What a session does.
@@ -190,6 +193,8 @@ pub struct Status {
 pub enum State {
     /// Reading journal and transcript.
     Loading,
+    /// It waits until the transcript of the session before it can be put away.
+    Held,
     /// It crashed and waits for its restart.
     Restarting,
     /// It crashed too often and is held back.
@@ -211,6 +216,7 @@ impl State {
     pub fn word(self) -> &'static str {
         match self {
             Self::Loading => "loading",
+            Self::Held => "held",
             Self::Idle => "idle",
             Self::Waiting => "waiting",
             Self::Restarting => "restarting",

@@ -22,6 +22,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::edit::EditError;
+use crate::journal::Shelf;
 use crate::session::TurnRecord;
 
 /// The conversations of a workspace.
@@ -36,8 +37,10 @@ pub trait TranscriptReader: Send + Sync + 'static {
     fn tree(&self, key: &SessionKey) -> io::Result<Option<Tree>>;
     /// What is wrong with a transcript; `None` when there is none. Blocks.
     fn check(&self, key: &SessionKey) -> io::Result<Option<Check>>;
-    /// The archived transcripts behind the file name `after`, in the order of these names. Blocks.
-    fn archived(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage>;
+    /// The transcripts on a shelf behind the file name `after`, in the order of these names. Blocks.
+    fn ended(&self, shelf: Shelf, after: Option<&str>, limit: usize) -> io::Result<EndedPage>;
+    /// Makes a tombstone of the newest archived transcript of `key`: its name; `None` when there is none. Blocks.
+    fn delete_archived(&self, key: &SessionKey, now_ms: u64) -> io::Result<Option<String>>;
     /// Every file in the archive, and every tombstone. Blocks.
     fn put_away(&self) -> io::Result<Vec<PutAway>>;
     /// Removes one of these for good. Blocks.
@@ -65,26 +68,29 @@ pub struct Page {
     pub next: Option<SessionKey>,
 }
 
-/// A part of the list of archived transcripts.
+/// A part of the list of archived or deleted transcripts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct ArchivedPage {
+pub struct EndedPage {
     /// In the order of their file names.
-    pub items: Vec<Archived>,
+    pub items: Vec<Ended>,
     /// The file name of the last of them, when there are more.
     pub next: Option<String>,
 }
 
-/// One archived transcript.
+/// One archived or deleted transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Archived {
+pub struct Ended {
     /// What the list of sessions would show of it.
     #[serde(flatten)]
     pub summary: Summary,
-    /// Its file, below the archive.
+    /// Its file, below the archive; of a deleted one, below the directory of the sessions.
     pub file: String,
     /// When it was archived, ms since 1970; unknown for that of a stateless request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archived_ms: Option<u64>,
+    /// When it was deleted, ms since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleted_ms: Option<u64>,
 }
 
 /// A session that was a file of its own.

@@ -63,6 +63,7 @@ fn status(key: &SessionKey, note: Note) -> Status {
         attempt: None,
         running_ms: None,
         inbox: note.inbox,
+        why: None,
     }
 }
 

@@ -218,9 +218,14 @@ impl Session {
             attempt: None,
             running_ms: None,
             inbox: 0,
+            why: None,
         };
         match &self.state {
-            Life::Loading(loading) => status.inbox = u32::try_from(loading.early.len()).unwrap_or(u32::MAX),
+            Life::Loading(loading) => {
+                status.state = loading.state();
+                status.inbox = u32::try_from(loading.early.len()).unwrap_or(u32::MAX);
+                status.why = loading.held.as_ref().map(|held| held.why().into());
+            }
             Life::Live(live) => {
                 status.session = Some(live.ledger.session);
                 status.epoch = live.ledger.epoch;
@@ -241,7 +246,7 @@ impl Session {
     /// Shows the tree what the session does.
     fn note(&mut self) {
         let note = match &self.state {
-            Life::Loading(loading) => Note { state: State::Loading, turn: None, inbox: count(loading.early.len()) },
+            Life::Loading(loading) => Note { state: loading.state(), turn: None, inbox: count(loading.early.len()) },
             Life::Live(live) => Note {
                 state: live.machine.state(),
                 turn: live.machine.running().map(|(turn, ..)| turn),

@@ -24,7 +24,7 @@ use domain::stem::stem;
 use domain::time::{iso_ms, parse_iso_ms};
 use protocol::journal::{Move, Moving, Shelf};
 use protocol::session::{NotRestored, Restored, TurnRecord};
-use protocol::transcripts::{Archived, ArchivedPage};
+use protocol::transcripts::{Ended, EndedPage};
 use protocol::turn::TurnResult;
 use supervision::ports::{Disk, Open};
 
@@ -278,24 +278,41 @@ impl Transcripts {
         Ok(look(known.insert(Closed::read(&*self.disk, &self.dir)?)))
     }
 
-    pub(crate) fn archived_page(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage> {
-        let mut page = ArchivedPage::default();
-        for path in names_in(&*self.disk, &self.dir.join(ARCHIVE))? {
+    pub(crate) fn ended_page(&self, shelf: Shelf, after: Option<&str>, limit: usize) -> io::Result<EndedPage> {
+        let dir = match shelf {
+            Shelf::Archive => self.dir.join(ARCHIVE),
+            Shelf::Deleted => self.dir.clone(),
+        };
+        let mut page = EndedPage::default();
+        for path in names_in(&*self.disk, &dir)? {
             let Some(file) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if after.is_some_and(|after| file <= after) {
                 continue;
             }
-            let parsed = parse(file);
-            let Some(stem) = parsed.map(|name| name.stem).or_else(|| file.strip_suffix(".jsonl")) else { continue };
+            let parsed = parse(file).filter(|name| name.shelf == shelf);
+            let request = || file.strip_suffix(".jsonl").filter(|_| shelf == Shelf::Archive);
+            let Some(stem) = parsed.map(|name| name.stem).or_else(request) else { continue };
             let Some((key, row)) = self.row_of_stem(&path, stem) else { continue };
             if page.items.len() == limit {
                 page.next = page.items.last().map(|last| last.file.clone());
                 break;
             }
-            let archived_ms = parsed.map(|name| name.at_ms);
-            page.items.push(Archived { summary: row.summary(&key), file: file.to_owned(), archived_ms });
+            let at_ms = |of: Shelf| parsed.filter(|_| shelf == of).map(|name| name.at_ms);
+            let (archived_ms, deleted_ms) = (at_ms(Shelf::Archive), at_ms(Shelf::Deleted));
+            page.items.push(Ended { summary: row.summary(&key), file: file.to_owned(), archived_ms, deleted_ms });
         }
         Ok(page)
+    }
+
+    /// Makes a tombstone of the newest archived transcript of `key`; its name.
+    pub(crate) fn entomb_archived(&self, key: &SessionKey, now_ms: u64) -> io::Result<Option<String>> {
+        let Some(path) = self.archived_file(key)?.filter(|path| self.disk.stat(path).is_ok()) else { return Ok(None) };
+        let place = Move { to: Shelf::Deleted, at_ms: self.closing_at(now_ms) };
+        let name = name(&stem(key), place);
+        self.disk.rename_new(&path, &self.dir.join(&name))?;
+        self.forget_closed();
+        self.sync_move(&path)?;
+        Ok(Some(name))
     }
 
     /// All files that are no session's any more.

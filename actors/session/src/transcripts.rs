@@ -10,9 +10,9 @@ use domain::retention::PutAway;
 use domain::stem::{key_of, stem};
 use domain::transcript::read_lines;
 use protocol::edit::EditError;
-use protocol::journal::{Line, Moving, RecentId, RecentIds, ViewMark};
+use protocol::journal::{Line, Moving, RecentId, RecentIds, Shelf, ViewMark};
 use protocol::session::TurnRecord;
-use protocol::transcripts::{ArchivedPage, BroughtIn, Check, Page, TranscriptReader, Tree};
+use protocol::transcripts::{BroughtIn, Check, EndedPage, Page, TranscriptReader, Tree};
 use supervision::ports::{Disk, Ids, Offload, Open, Ports, offload};
 use tokio::sync::watch;
 
@@ -192,8 +192,12 @@ impl TranscriptReader for Transcripts {
         self.bring(file, key, may)
     }
 
-    fn archived(&self, after: Option<&str>, limit: usize) -> io::Result<ArchivedPage> {
-        self.archived_page(after, limit)
+    fn ended(&self, shelf: Shelf, after: Option<&str>, limit: usize) -> io::Result<EndedPage> {
+        self.ended_page(shelf, after, limit)
+    }
+
+    fn delete_archived(&self, key: &SessionKey, now_ms: u64) -> io::Result<Option<String>> {
+        self.entomb_archived(key, now_ms)
     }
 
     fn tree(&self, key: &SessionKey) -> io::Result<Option<Tree>> {

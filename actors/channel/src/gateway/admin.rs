@@ -72,6 +72,8 @@ pub(super) async fn status(State(gateway): State<Arc<Gateway>>) -> Response<Body
     let up = doors.ports.clock.mono().saturating_sub(gateway.begun);
     ok(&json!({
         "running": true,
+        "pid": gateway.config.pid,
+        "addresses": gateway.config.addresses,
         "version": gateway.config.version,
         "phase": doors.phase.get().word(),
         "not_ready": gateway.reasons(),

@@ -5,20 +5,26 @@
 //! {"key":"api:7","state":"deleted","session":"0193…","cancelled":1,"file":"api.7.jsonl.deleted.2026-11-29T20-53-29.123Z"}
 //! {"key":"api:7","state":"archived","session":"0193…","cancelled":0,"file":null,"unmoved":"why the file stays for now"}
 //! {"key":"api:7","state":"asleep","file":"archive/api.7.jsonl.archived.2026-11-29T20-53-29.123Z"}
+//! {"key":"api:7","state":"deleted","file":"api.7.jsonl.deleted.2026-11-29T20-53-29.123Z"}
 //! {"items":[{"key":"api:7", …,"file":"api.7.jsonl.archived.…","archived_ms":1}],"next":null}
+//! {"items":[{"key":"api:7", …,"file":"api.7.jsonl.deleted.…","deleted_ms":1}],"next":null}
 //! ```
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::Response;
+use axum::routing::post;
 use domain::ids::SessionKey;
 use protocol::journal::Shelf;
 use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Mail, NotClosed, NotRestored};
+use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
+use protocol::transcripts::TranscriptReader;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -95,40 +101,73 @@ pub async fn restore(sessions: &dyn Sessions, key: &SessionKey) -> Result<Value,
     Ok(json!({"key": key, "state": "asleep", "file": restored.file}))
 }
 
-fn respond(result: Result<Value, Fault>) -> Response<Body> {
-    match result {
+/// Makes a tombstone of the newest archived transcript of a session. Blocks.
+pub fn delete_archived(
+    files: &dyn TranscriptReader,
+    log: &dyn SupervisionLog,
+    key: &SessionKey,
+    now_ms: u64,
+) -> Result<Value, Fault> {
+    let file = files.delete_archived(key, now_ms);
+    let file = file.map_err(|error| Fault::new(500, "unwritable", format!("it cannot be moved: {error}")))?;
+    let file = file.ok_or_else(|| Fault::new(404, "not_found", "there is no archived session of this key"))?;
+    let mut event = Event::new(EventName::SessionDeleted, ActorPath("/registry".into()), Kind::Registry);
+    event.session = Some(key.clone());
+    event.reason = Some(format!("it was archived, its transcript is {file}"));
+    log.record(event);
+    Ok(json!({"key": key, "state": "deleted", "file": file}))
+}
+
+/// What is done with a whole session.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Delete,
+    Archive,
+    Unarchive,
+    DeleteArchived,
+}
+
+/// The routes of what ends sessions and takes them back.
+pub(super) fn routes() -> Router<Arc<Gateway>> {
+    let acts = [
+        ("/sessions/{key}/delete", Act::Delete),
+        ("/sessions/{key}/archive", Act::Archive),
+        ("/sessions/{key}/unarchive", Act::Unarchive),
+        ("/archive/{key}/delete", Act::DeleteArchived),
+    ];
+    acts.into_iter().fold(Router::new(), |router, (route, act)| {
+        let answer = move |State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, PathRejection>| {
+            answer(act, gateway, path)
+        };
+        router.route(route, post(answer))
+    })
+}
+
+async fn answer(act: Act, gateway: Arc<Gateway>, path: Result<Path<String>, PathRejection>) -> Response<Body> {
+    let key = match key_of(path) {
+        Ok(key) => key,
+        Err(bad) => return bad.response(),
+    };
+    let sessions = &*gateway.doors.sessions;
+    let done = match act {
+        Act::Delete => close(sessions, &key, Shelf::Deleted, Open::Cancelled).await,
+        Act::Archive => close(sessions, &key, Shelf::Archive, Open::Refused).await,
+        Act::Unarchive => restore(sessions, &key).await,
+        Act::DeleteArchived => {
+            let asked = Arc::clone(&gateway);
+            let delete = move || {
+                let (doors, now_ms) = (&asked.doors, asked.doors.ports.clock.wall_ms());
+                Ok(delete_archived(&*asked.config.transcripts, &*doors.log, &key, now_ms))
+            };
+            match blocking(&gateway, delete).await {
+                Ok(done) => done,
+                Err(cause) => return failed("the archive", &cause),
+            }
+        }
+    };
+    match done {
         Ok(body) => ok(&body),
         Err(fault) => error(fault.status, fault.code, &fault.message),
-    }
-}
-
-pub(super) async fn delete(
-    State(gateway): State<Arc<Gateway>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Response<Body> {
-    match key_of(path) {
-        Ok(key) => respond(close(&*gateway.doors.sessions, &key, Shelf::Deleted, Open::Cancelled).await),
-        Err(bad) => bad.response(),
-    }
-}
-
-pub(super) async fn archive(
-    State(gateway): State<Arc<Gateway>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Response<Body> {
-    match key_of(path) {
-        Ok(key) => respond(close(&*gateway.doors.sessions, &key, Shelf::Archive, Open::Refused).await),
-        Err(bad) => bad.response(),
-    }
-}
-
-pub(super) async fn unarchive(
-    State(gateway): State<Arc<Gateway>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Response<Body> {
-    match key_of(path) {
-        Ok(key) => respond(restore(&*gateway.doors.sessions, &key).await),
-        Err(bad) => bad.response(),
     }
 }
 
@@ -138,18 +177,31 @@ pub(super) struct Asked {
     limit: Option<usize>,
 }
 
-pub(super) async fn list(
+/// Answers `GET archive`.
+pub(super) async fn archived(
     State(gateway): State<Arc<Gateway>>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response<Body> {
+    list(&gateway, Shelf::Archive, asked).await
+}
+
+/// Answers `GET deleted`.
+pub(super) async fn deleted(
+    State(gateway): State<Arc<Gateway>>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Response<Body> {
+    list(&gateway, Shelf::Deleted, asked).await
+}
+
+async fn list(gateway: &Gateway, shelf: Shelf, asked: Result<Query<Asked>, QueryRejection>) -> Response<Body> {
     let Ok(Query(Asked { cursor, limit })) = asked else {
         return error(400, "bad_query", "the query is cursor=<file>&limit=<number>");
     };
     let transcripts = Arc::clone(&gateway.config.transcripts);
     let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
-    match blocking(&gateway, move || transcripts.archived(cursor.as_deref(), limit)).await {
+    match blocking(gateway, move || transcripts.ended(shelf, cursor.as_deref(), limit)).await {
         Ok(page) => json_of(&page),
-        Err(cause) => failed("the archive", &cause),
+        Err(cause) => failed("what was put away", &cause),
     }
 }
 

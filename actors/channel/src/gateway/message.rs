@@ -99,7 +99,8 @@ pub(super) async fn say(
                 AcceptedState::Quarantined => "quarantined",
             };
             let accepted = Json::event("accepted").plain("turn_id", turn).raw("seq", seq).raw("position", position);
-            follow(accepted.text("state", word).done() + "\n", outlet, Some(watch))
+            let accepted = accepted.text("state", word).maybe("reason", doors.held(&key));
+            follow(accepted.done() + "\n", outlet, Some(watch))
         }
         Verdict::Duplicate { turn, state } => {
             drop(watch);

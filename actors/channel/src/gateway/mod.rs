@@ -29,6 +29,22 @@ pub use serve::serve;
 pub use sessions::{Listed, listed};
 pub use why::{Sources, why};
 
+/// URLs of the doors that are open.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Addresses {
+    /// Administration, health and metrics.
+    pub admin: String,
+    /// The WebSocket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub websocket: Option<String>,
+    /// The OpenAI-compatible API.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<String>,
+    /// Messages of the channel `webhook`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+}
+
 /// What the door is told by the composition root.
 #[derive(Clone)]
 pub struct GatewayConfig {
@@ -38,6 +54,10 @@ pub struct GatewayConfig {
     pub hosts: Vec<String>,
     /// Shown by `status`.
     pub version: String,
+    /// The process, shown by `status`.
+    pub pid: u32,
+    /// Where the doors are, shown by `status`.
+    pub addresses: Addresses,
     /// Connections at once.
     pub connections_max: usize,
     /// How long running responses may take after the stop began.

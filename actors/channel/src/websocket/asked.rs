@@ -120,7 +120,8 @@ impl Asked {
                 };
                 let mut frames = Vec::new();
                 if let Some(json) = self.accepted(turn) {
-                    frames.push(json.raw("seq", seq).raw("position", position).text("state", word).done());
+                    let json = json.raw("seq", seq).raw("position", position).text("state", word);
+                    frames.push(json.maybe("reason", self.doors.held(&self.room.session)).done());
                 }
                 frames.extend(self.message_accepted(turn, state == AcceptedState::Running));
                 self.claim.take().into_iter().for_each(Claim::keep);

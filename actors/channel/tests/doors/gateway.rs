@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use channel::Secret;
 use channel::doors::PhaseWord;
-use channel::gateway::{GatewayConfig, serve};
+use channel::gateway::{Addresses, GatewayConfig, serve};
 use domain::ids::{SessionKey, TurnId};
 use protocol::edit::EditError;
-use protocol::journal::{BusyReason, Enqueued};
+use protocol::journal::{BusyReason, Enqueued, Shelf};
 use protocol::session::TurnRecord;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
-use protocol::transcripts::{ArchivedPage, BroughtIn, Check, Page, Summary, TranscriptReader, Tree};
+use protocol::transcripts::{BroughtIn, Check, EndedPage, Page, Summary, TranscriptReader, Tree};
 use serde_json::{Value, json};
 use supervision::ports::Open;
 use testkit::deadline::with_deadline;
@@ -55,8 +55,11 @@ impl TranscriptReader for Files {
     fn check(&self, _: &SessionKey) -> io::Result<Option<Check>> {
         Ok(None)
     }
-    fn archived(&self, _: Option<&str>, _: usize) -> std::io::Result<ArchivedPage> {
-        Ok(ArchivedPage::default())
+    fn ended(&self, _: Shelf, _: Option<&str>, _: usize) -> std::io::Result<EndedPage> {
+        Ok(EndedPage::default())
+    }
+    fn delete_archived(&self, _: &SessionKey, _: u64) -> std::io::Result<Option<String>> {
+        Ok(None)
     }
     fn put_away(&self) -> std::io::Result<Vec<domain::retention::PutAway>> {
         Ok(Vec::new())
@@ -115,6 +118,8 @@ async fn open_with(files: Files) -> (Arc<World>, SocketAddr, CancellationToken) 
         admin_token: Secret::new("t"),
         hosts: Vec::new(),
         version: "1.2.3".to_owned(),
+        pid: 7,
+        addresses: Addresses { admin: "http://127.0.0.1:1".to_owned(), ..Addresses::default() },
         connections_max: 64,
         drain: Duration::from_secs(5),
         transcripts: Arc::new(files),

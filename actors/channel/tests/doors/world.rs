@@ -13,15 +13,15 @@ use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionI
 use protocol::edit::EditError;
 use protocol::journal::{
     Accepted, AcceptedState, AskRows, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
-    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, Moving, OutRow, Quarantine, Rows, Told, Unfinished,
-    ViewWritten,
+    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, Moving, OutRow, Quarantine, Rows, Shelf, Told,
+    Unfinished, ViewWritten,
 };
 use protocol::metrics::Metrics;
 use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Mail, NotClosed, NotRestored, State, Status, Stopped, TurnRecord};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery, TopRow};
-use protocol::transcripts::{ArchivedPage, BroughtIn, Check, Page, TranscriptReader, Tree};
+use protocol::transcripts::{BroughtIn, Check, EndedPage, Page, TranscriptReader, Tree};
 use protocol::turn::{Finished, TurnEvent, TurnEvents, TurnProgress, TurnResult};
 use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
 use supervision::ports::Ports;
@@ -353,8 +353,11 @@ impl TranscriptReader for Backend {
     fn check(&self, _: &SessionKey) -> std::io::Result<Option<Check>> {
         Ok(None)
     }
-    fn archived(&self, _: Option<&str>, _: usize) -> std::io::Result<ArchivedPage> {
-        Ok(ArchivedPage::default())
+    fn ended(&self, _: Shelf, _: Option<&str>, _: usize) -> std::io::Result<EndedPage> {
+        Ok(EndedPage::default())
+    }
+    fn delete_archived(&self, _: &SessionKey, _: u64) -> std::io::Result<Option<String>> {
+        Ok(None)
     }
     fn put_away(&self) -> std::io::Result<Vec<domain::retention::PutAway>> {
         Ok(Vec::new())
@@ -402,6 +405,7 @@ impl Sessions for Backend {
                     attempt: None,
                     running_ms: Some(1200),
                     inbox: 3,
+                    why: None,
                 });
             }
             Mail::Close { reply, .. } => drop(reply.send(Err(NotClosed::Busy))),

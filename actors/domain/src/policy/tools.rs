@@ -92,6 +92,8 @@ const GROUPS: [(&str, &[&str]); 11] = [
     ("agents", &["agents_list"]),
     ("media", &["image", "image_generate", "music_generate", "video_generate", "tts", "pdf"]),
 ];
+/// How the names of an MCP server's tools begin.
+const MCP: &str = "mcp_";
 /// What other programs call our tools.
 const ALIASES: [(&str, &str); 6] = [
     ("read", "read_file"),
@@ -159,6 +161,19 @@ impl Pattern {
         Ok(Self::Name(alias.unwrap_or(text)))
     }
 
+    /// Whether it matches a tool that is known by its name, or may match one of an MCP server, which are known only when
+    /// that runs.
+    pub fn may_match(&self) -> bool {
+        match self {
+            Self::Group(_) => true,
+            Self::Name(pattern) => {
+                let start = pattern.split('*').next().unwrap_or_default();
+                let is_mcp = start.starts_with(MCP) || (pattern.contains('*') && MCP.starts_with(start));
+                is_mcp || known_tools().any(|tool| matches(pattern, tool))
+            }
+        }
+    }
+
     fn names(&self, tool: &str) -> bool {
         match self {
             Self::Group(Group::Of(_, tools)) => tools.contains(&tool),
@@ -188,6 +203,12 @@ impl ToolRule {
             () => Ok(()),
         }
     }
+}
+
+/// Names of tools that a pattern may have, also those that other programs use for them.
+pub fn known_tools() -> impl Iterator<Item = &'static str> {
+    let own = GROUPS.iter().flat_map(|(_, tools)| tools.iter().copied());
+    own.chain(ALIASES.iter().map(|(other, _)| *other))
 }
 
 fn is_built_in(tool: &str) -> bool {
@@ -292,6 +313,23 @@ mod tests {
             ("exec|rm", "must be a tool's name"),
         ] {
             assert!(Pattern::parse(text).unwrap_err().to_string().contains(said), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_matches_nothing_known_is_found_out() {
+        for (text, expect) in [
+            ("web_search", true),
+            ("web_*", true),
+            ("bash", true),
+            ("*", true),
+            ("group:plugins", true),
+            ("mcp_home_light", true),
+            ("m*", true),
+            ("web_serch", false),
+            ("files_*", false),
+        ] {
+            assert_eq!(Pattern::parse(text).unwrap().may_match(), expect, "{text}");
         }
     }
 }

@@ -202,6 +202,7 @@ impl Handler<Mail> for Toy {
                     turn: self.running,
                     attempt: None,
                     running_ms: None,
+                    why: None,
                     inbox: 0,
                 };
                 let _ = reply.send(status);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::{AsyncContext, Context as Ctx};
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::edit::EditError;
-use protocol::session::{Mail, NotClosed, NotRestored};
+use protocol::session::{Mail, NotClosed, NotRestored, State};
 use protocol::supervision::EventName;
 
 use super::{Life, Loading, Session, answer};
@@ -29,9 +29,23 @@ impl Drop for Held {
     }
 }
 
+// === impl Held ===
+
+impl Held {
+    /// What is in the way.
+    pub(super) fn why(&self) -> &str {
+        &self.why
+    }
+}
+
 // === impl Loading ===
 
 impl Loading {
+    /// What those outside are told that it does.
+    pub(super) fn state(&self) -> State {
+        if self.held.is_some() { State::Held } else { State::Loading }
+    }
+
     /// Whether somebody would wait for an answer that may be long in coming.
     pub(super) fn refuses(&self, mail: &Mail) -> bool {
         self.held.is_some()
@@ -73,6 +87,7 @@ impl Session {
         for mail in refused {
             self.refuse_held(mail, ctx);
         }
+        self.note();
         let life = self.life;
         ctx.run_later(wait, move |session, ctx| {
             if session.life == life {

@@ -1,7 +1,7 @@
 //! Deleting, archiving, and taking back.
 
 use protocol::journal::{Closes, Move, Moving, Shelf, TurnEnd, ViewMark};
-use protocol::session::{Closed, NotClosed, NotRestored, Restored};
+use protocol::session::{Closed, NotClosed, NotRestored, Restored, State};
 use protocol::transcripts::TranscriptReader;
 
 use super::*;
@@ -146,6 +146,9 @@ fn a_session_waits_until_the_one_before_it_can_be_put_away() {
         let told = stage.logged(EventName::TurnStuck).await;
         assert!(told.reason.as_ref().unwrap().contains(&unmoved) && told.verdict.unwrap().contains("1 s"));
         assert_eq!(stage.metrics.degraded(), ["sessions_held"]);
+        let status = stage.status().await;
+        assert_eq!((status.state, status.inbox), (State::Held, 1));
+        assert!(status.why.as_ref().unwrap().contains(&unmoved), "{:?}", status.why);
         assert_eq!(now(close(&stage, Shelf::Deleted)).await.unwrap_err(), NotClosed::Held);
         stage.disk.remove(obstacle).unwrap();
         let call = stage.called().await;
@@ -176,7 +179,7 @@ fn an_archived_session_is_the_parent_of_the_next_and_can_be_taken_back() {
         assert!(stage.file().contains(&format!("\"parentSession\":\"/w/sessions/{first}\"")), "{}", stage.file());
         assert_eq!(now(restore(&stage)).await.unwrap_err(), NotRestored::InUse);
         let second = now(close(&stage, Shelf::Archive)).await.unwrap().file.unwrap();
-        let page = stage.transcripts().archived(None, 10).unwrap();
+        let page = stage.transcripts().ended(Shelf::Archive, None, 10).unwrap();
         let files: Vec<_> = page.items.iter().map(|one| format!("archive/{}", one.file)).collect();
         assert_eq!(files, [first, second.clone()]);
 
