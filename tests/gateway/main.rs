@@ -6,6 +6,7 @@ mod broken_config;
 mod chaos;
 mod command_json;
 mod command_line;
+mod commands;
 mod dead_letters;
 mod doors;
 mod edits;

@@ -31,7 +31,7 @@ impl AtOnce {
     /// Recognizes it; anything else is a message for the session.
     pub(crate) fn of(parsed: Parsed) -> Option<Self> {
         match parsed {
-            Parsed::Text => None,
+            Parsed::Text | Parsed::Turn(_) => None,
             Parsed::Control(control) => Some(Self::Control(control)),
             Parsed::Refused(refused) => Some(Self::Refused(refused.to_string())),
         }

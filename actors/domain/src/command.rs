@@ -10,8 +10,14 @@ use std::fmt::{self, Write as _};
 
 use crate::body::{HistorySource, TurnBody};
 use crate::chat::plain_text;
+use crate::text::one_line;
 
 pub use nearest::ratio;
+
+/// Messages that `/history` shows if it is not told otherwise.
+const HISTORY_MESSAGES: usize = 10;
+/// Messages that it shows at most.
+const HISTORY_MESSAGES_MAX: usize = 50;
 
 /// Characters of an unknown word that are shown again.
 const WORD_SHOWN_MAX: usize = 40;
@@ -23,6 +29,8 @@ pub enum Parsed {
     Text,
     /// What a door does itself, at once.
     Control(Control),
+    /// What the session does in its turn.
+    Turn(Command),
     /// What nobody does.
     Refused(Refused),
 }
@@ -39,6 +47,40 @@ pub enum Control {
     Status,
     /// Say what commands there are.
     Help,
+}
+
+/// A command that waits for its turn, like a message. Kept in the transcript, but never shown to the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Begin the conversation anew.
+    New {
+        /// Its first message, for the model; that is no command any more.
+        rest: Option<String>,
+    },
+    /// Put a summary in place of what was said, but for the last messages.
+    Compact,
+    /// Show so many of the last messages.
+    History(usize),
+    /// Go on behind this entry.
+    Branch {
+        /// Its id, or how that begins.
+        entry: String,
+    },
+    /// Give an entry a name; without a text, take it away.
+    Label {
+        /// Its id, or how that begins.
+        entry: String,
+        /// The name.
+        text: Option<String>,
+    },
+    /// Give the session a name.
+    Name(String),
+    /// Show the entries of all branches.
+    Tree,
+    /// Say how many tokens were used.
+    Usage,
+    /// Say how much of the model's window is used.
+    Context,
 }
 
 /// A command that cannot be followed; shown as what its sender is told.
@@ -79,34 +121,34 @@ pub const TABLE: &[Entry] = &[
     entry("/help", "/help", "this list"),
     entry("/status", "/status", "what this session is doing"),
     entry("/stop", "/stop [all]", "cancel the running turn; with `all` the waiting messages too"),
+    entry("/new", "/new [message]", "begin a new conversation, with that message or the next"),
+    entry("/reset", "/reset [message]", "the same"),
+    entry("/compact", "/compact", "summarise all but the last messages, to make room"),
+    entry("/history", "/history [number]", "the last messages, 10 if no number is given, at most 50"),
+    entry("/tree", "/tree", "the entries of the conversation and its branches"),
+    entry("/branch", "/branch entry", "go on behind that entry; what came after it stays, as a branch"),
+    entry("/label", "/label entry [text]", "name an entry; without a text, take its name away"),
+    entry("/name", "/name text", "name this session"),
+    entry("/usage", "/usage", "how many tokens this conversation used"),
+    entry("/context", "/context", "how much of the model's window it fills"),
 ];
 
 /// Commands of other versions.
 const ABSENT: &[&str] = &[
-    "/branch",
-    "/compact",
-    "/context",
     "/dream",
     "/dream-log",
     "/dream-prompt",
     "/dream-restore",
     "/evaluator-prompt",
     "/goal",
-    "/history",
-    "/label",
     "/model",
-    "/name",
-    "/new",
     "/pairing",
     "/queue",
-    "/reset",
     "/restart",
     "/skill",
     "/think",
     "/title",
-    "/tree",
     "/trigger",
-    "/usage",
 ];
 
 const fn entry(name: &'static str, usage: &'static str, what: &'static str) -> Entry {
@@ -119,6 +161,9 @@ pub fn parse(text: &str) -> Parsed {
     let lower = word.to_lowercase();
     if let Some(name) = ABSENT.iter().find(|name| **name == lower) {
         return Parsed::Refused(Refused::Absent { name });
+    }
+    if lower == "/reset" && rest.eq_ignore_ascii_case("soft") {
+        return Parsed::Refused(Refused::Absent { name: "/reset soft" });
     }
     let Some(entry) = TABLE.iter().find(|entry| entry.name == lower) else {
         let nearest = nearest::nearest(&lower, TABLE.iter().map(|entry| entry.name));
@@ -170,9 +215,34 @@ fn understand(name: &str, rest: &str) -> Option<Parsed> {
         ("/status", "") => Control::Status,
         ("/stop", "") => Control::Stop { all: false },
         ("/stop", all) if all.eq_ignore_ascii_case("all") => Control::Stop { all: true },
-        (_, _) => return None,
+        (_, _) => return understand_turn(name, rest).map(Parsed::Turn),
     };
     Some(Parsed::Control(control))
+}
+
+/// `None`: it is not written so, or is no command of a turn.
+fn understand_turn(name: &str, rest: &str) -> Option<Command> {
+    let text = (!rest.is_empty()).then(|| rest.to_owned());
+    match (name, text) {
+        ("/new" | "/reset", rest) => Some(Command::New { rest }),
+        ("/compact", None) => Some(Command::Compact),
+        ("/history", None) => Some(Command::History(HISTORY_MESSAGES)),
+        ("/history", Some(count)) => {
+            let count = count.parse().ok().filter(|count| *count > 0)?;
+            Some(Command::History(HISTORY_MESSAGES_MAX.min(count)))
+        }
+        ("/tree", None) => Some(Command::Tree),
+        ("/branch", Some(entry)) => (!entry.contains(char::is_whitespace)).then_some(Command::Branch { entry }),
+        ("/label", Some(rest)) => {
+            let (entry, text) = rest.split_once(char::is_whitespace).unwrap_or((&rest, ""));
+            let text = Some(text.trim()).filter(|text| !text.is_empty());
+            Some(Command::Label { entry: entry.to_owned(), text: text.map(str::to_owned) })
+        }
+        ("/name", Some(name)) => Some(Command::Name(one_line(&name))),
+        ("/usage", None) => Some(Command::Usage),
+        ("/context", None) => Some(Command::Context),
+        (_, _) => None,
+    }
 }
 
 // === impl Refused ===

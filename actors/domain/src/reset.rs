@@ -59,6 +59,8 @@ pub enum Reason {
     Daily,
     /// It was idle.
     Idle,
+    /// Somebody asked for it.
+    Asked,
 }
 
 /// Since when a session is what it is; 0 when that is not known.
@@ -78,6 +80,7 @@ impl Reason {
         match self {
             Self::Daily => "daily",
             Self::Idle => "idle",
+            Self::Asked => "new",
         }
     }
 }

@@ -9,6 +9,7 @@
 //! A future that the session spawned reports to the life that began it; a later life ignores it.
 
 mod close;
+mod command;
 mod edit;
 mod file;
 mod held;

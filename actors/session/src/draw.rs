@@ -46,10 +46,15 @@ pub struct NewSession<'a> {
 
 /// The lines of `edit`, which writes no other file, behind what was `read`.
 pub fn draw(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Result<Drawn, EditError> {
-    let Reading { header, mut tree, .. } = read;
-    if tree.is_empty() {
+    if read.tree.is_empty() {
         return Err(EditError::NoSession);
     }
+    draw_first(read, source, edit, ports)
+}
+
+/// Like [`draw`], also for a session that has no entry yet.
+pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Result<Drawn, EditError> {
+    let Reading { header, mut tree, .. } = read;
     let now_ms = ports.clock.wall_ms();
     let mut ids = || EntryId(ports.ids.random());
     let mut pen = Pen::new(&tree, &mut ids, now_ms);

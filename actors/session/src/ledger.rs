@@ -42,6 +42,8 @@ pub struct Setting<'a> {
     pub cwd: &'a str,
     /// The message that is being answered.
     pub said: Option<(&'a Accepted, &'a TurnBody)>,
+    /// Whether it is a command: what it says, and what is said to it, is never shown to the model.
+    pub command: bool,
     /// Milliseconds since 1970.
     pub wall_ms: u64,
 }
@@ -105,6 +107,14 @@ impl Ledger {
             };
             lines.push(Line { id: "".into(), text: header_line(&header).into() });
         }
+        if let Some(drawn) = batch.edit {
+            for Addition { line, entry } in drawn.additions {
+                self.last_ms = later(self.last_ms, entry.timestamp_ms);
+                self.times.see(&entry);
+                lines.push(Line { id: entry.id, text: line.into() });
+            }
+            self.parent = drawn.append_parent;
+        }
         for record in batch.records {
             let reason = if let Record::Reset(reason) = record { reason.word() } else { "" };
             let Some(kind) = kind_of(record, &batch.turn, setting) else { continue };
@@ -125,14 +135,6 @@ impl Ledger {
             let entry = Entry::new(head, kind);
             self.times.see(&entry);
             entries.push(entry);
-        }
-        if let Some(drawn) = batch.edit {
-            for Addition { line, entry } in drawn.additions {
-                self.last_ms = later(self.last_ms, entry.timestamp_ms);
-                self.times.see(&entry);
-                lines.push(Line { id: entry.id, text: line.into() });
-            }
-            self.parent = drawn.append_parent;
         }
         let number = self.next_commit;
         self.next_commit += 1;
@@ -172,7 +174,7 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
                 body_hash: accepted.body_hash,
                 accepted_ms: accepted.accepted_ms,
                 into: None,
-                command: false,
+                command: setting.command,
             };
             EntryKind::User(UserEntry { content: Arc::clone(&body.content), mark: Some(mark) })
         }
@@ -180,7 +182,7 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
             message: Arc::from(message),
             turn: *turn,
             end,
-            transcript_only: false,
+            transcript_only: setting.command,
         })),
         Record::Tool(result) => EntryKind::ToolResult(ToolResultEntry { result: Arc::new(result), turn: *turn }),
     })
@@ -220,7 +222,7 @@ mod tests {
         let mut file = Vec::new();
         for (number, wall_ms) in [(12, 1000), (13, 500), (14, 2000)] {
             let batch = Batch { turn: Some(turn), records: vec![Record::User], ..Batch::default() };
-            let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), wall_ms };
+            let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), command: false, wall_ms };
             let (commit, entries) = ledger.enter(batch, &setting, &ids);
             assert_eq!((commit.number, commit.epoch, entries.len()), (number, Epoch(4), 1));
             file.extend(text_of(&commit.lines));
@@ -241,7 +243,7 @@ mod tests {
         let read = reading::read(&source, 1000, None).unwrap();
         let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(5), 15, &read);
         let batch = Batch { turn: Some(turn), records: vec![Record::User], ..Batch::default() };
-        let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), wall_ms: 3000 };
+        let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), command: false, wall_ms: 3000 };
         let (commit, _) = ledger.enter(batch, &setting, &ids);
         headless.extend(text_of(&commit.lines));
         let transcript = read_lines(&headless);

@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod actor;
+mod answers;
 mod bring;
 mod context;
 mod drain;

@@ -13,7 +13,7 @@ pub(super) enum Line<'a> {
     Quit,
     /// A command that cannot be followed.
     Refused(Refused),
-    /// A message for the agent.
+    /// A message for the agent, or a command that its session follows.
     Message(&'a str),
 }
 
@@ -27,7 +27,7 @@ pub(super) fn understand(text: &str) -> Line<'_> {
         return Line::Quit;
     }
     match parse(text) {
-        Parsed::Text => Line::Message(text),
+        Parsed::Text | Parsed::Turn(_) => Line::Message(text),
         Parsed::Control(control) => Line::Control(control),
         Parsed::Refused(refused) => Line::Refused(refused),
     }
@@ -50,6 +50,7 @@ mod tests {
             ("/quit", Line::Quit),
             ("/exit ", Line::Quit),
             ("/quit now", Line::Refused(Refused::Unknown { word: "/quit".to_owned(), nearest: None })),
+            ("/new what?", Line::Message("/new what?")),
             ("/stop it", Line::Refused(Refused::Malformed { usage: "/stop [all]" })),
         ] {
             assert_eq!(understand(text), line, "{text:?}");

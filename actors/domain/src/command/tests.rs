@@ -6,7 +6,7 @@ use crate::chat::Content;
 fn told(text: &str) -> Option<String> {
     match parse(text) {
         Parsed::Refused(refused) => Some(refused.to_string()),
-        Parsed::Text | Parsed::Control(_) => None,
+        Parsed::Text | Parsed::Control(_) | Parsed::Turn(_) => None,
     }
 }
 
@@ -34,6 +34,41 @@ fn spellings_of_commands() {
 }
 
 #[test]
+fn spellings_of_commands_that_are_turns() {
+    let text = |text: &str| Some(text.to_owned());
+    for (written, command) in [
+        ("/new", Command::New { rest: None }),
+        ("/NEW@bot what  now?\nThis:", Command::New { rest: text("what  now?\nThis:") }),
+        ("/reset hi", Command::New { rest: text("hi") }),
+        ("/compact", Command::Compact),
+        ("/history", Command::History(10)),
+        ("/history 3", Command::History(3)),
+        ("/history 1000", Command::History(50)),
+        ("/branch 0a1b", Command::Branch { entry: "0a1b".to_owned() }),
+        ("/label 0a1b", Command::Label { entry: "0a1b".to_owned(), text: None }),
+        ("/label 0a1b  the  fork ", Command::Label { entry: "0a1b".to_owned(), text: text("the  fork") }),
+        ("/name Plans\nfor May", Command::Name("Plans for May".to_owned())),
+        ("/tree", Command::Tree),
+        ("/usage", Command::Usage),
+        ("/context", Command::Context),
+    ] {
+        assert_eq!(parse(written), Parsed::Turn(command), "{written:?}");
+    }
+    for (written, usage) in [
+        ("/history 0", "/history [number]"),
+        ("/history all", "/history [number]"),
+        ("/branch", "/branch entry"),
+        ("/branch a b", "/branch entry"),
+        ("/label", "/label entry [text]"),
+        ("/name", "/name text"),
+        ("/compact the rest", "/compact"),
+        ("/tree x", "/tree"),
+    ] {
+        assert_eq!(parse(written), Parsed::Refused(Refused::Malformed { usage }), "{written:?}");
+    }
+}
+
+#[test]
 fn what_is_no_command_is_refused_in_words() {
     let long = format!("/{}", "x".repeat(200));
     for (text, words) in [
@@ -45,6 +80,7 @@ fn what_is_no_command_is_refused_in_words() {
         ("/помощь", "Unknown command /помощь. See /help. It was not sent to the model."),
         ("/stop it", "Please write it so: /stop [all]. It was not sent to the model."),
         ("/status now", "Please write it so: /status. It was not sent to the model."),
+        ("/reset Soft", "/reset soft is not available in this version. It was not sent to the model."),
         ("/Pairing list", "/pairing is not available in this version. It was not sent to the model."),
     ] {
         assert_eq!(told(text).as_deref(), Some(words), "{text:?}");

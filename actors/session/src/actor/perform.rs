@@ -26,6 +26,7 @@ impl Session {
                 Effect::AskPermit(round) => self.ask_permit(round, ctx),
                 Effect::CallModel(call) => self.call_model(call, ctx),
                 Effect::RunTool(round, call) => self.run_tool(round, call, ctx),
+                Effect::Command(command) => self.follow(command, ctx),
                 Effect::Commit(batch) => self.commit(batch, ctx),
                 Effect::WriteView => self.write_view(ctx),
                 Effect::Emit(shown) => self.emit(shown),
@@ -120,7 +121,8 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         let cwd = self.shared.config.workspace.to_string_lossy();
         let said = live.machine.body().map(|(accepted, body, _)| (&**accepted, body));
-        let setting = Setting { key: self.lease.key(), cwd: &cwd, said, wall_ms };
+        let command = live.machine.answers_command();
+        let setting = Setting { key: self.lease.key(), cwd: &cwd, said, command, wall_ms };
         let before = live.ledger.clone();
         let (edits, anew) = (batch.edit.is_some(), batch.anew());
         let (commit, entries) = live.ledger.enter(batch, &setting, &*self.shared.ports.ids);

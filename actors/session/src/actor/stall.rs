@@ -52,7 +52,7 @@ impl Session {
             }
             // It is known, told everywhere and no fault of the turn's that the journal cannot write for now.
             Some(Waits::Message | Waits::Journal) if self.journal_waits() => now.mono,
-            Some(Waits::Message | Waits::Model | Waits::Journal) | None => Duration::ZERO,
+            Some(Waits::Message | Waits::Model | Waits::Command | Waits::Journal) | None => Duration::ZERO,
         }
     }
 
@@ -75,7 +75,7 @@ impl Session {
             reason.push_str(&format!(": {}", live.machine.open_tools()));
         }
         event.reason = Some(reason);
-        let cancelled = matches!(waits, Waits::Permit | Waits::Model | Waits::Tools);
+        let cancelled = matches!(waits, Waits::Permit | Waits::Model | Waits::Tools | Waits::Command);
         event.verdict = Some(if cancelled { "cancelled" } else { "loaded again" }.to_owned());
         self.shared.log.record(event);
     }

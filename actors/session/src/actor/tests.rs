@@ -4,6 +4,7 @@ mod anew;
 mod audience;
 mod brought;
 mod closing;
+mod commands;
 mod crashes;
 mod double;
 mod edits;

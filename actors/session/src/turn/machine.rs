@@ -2,6 +2,7 @@
 
 mod begin;
 mod close;
+mod command;
 mod durable;
 mod model;
 mod refuse;
@@ -131,6 +132,7 @@ impl Machine {
             Input::Completed(message) => self.completed(message, now, &mut out),
             Input::Failed(why, text) => self.failed(why, text, now, &mut out),
             Input::ToolFinished(result) => self.tool_finished(result, now, &mut out),
+            Input::Commanded(commanded) => self.commanded(*commanded, now, &mut out),
             Input::Committed => self.committed(now, &mut out),
             Input::Refused { bytes } => self.refused(bytes, &mut out),
             Input::ViewWritten => {
@@ -178,7 +180,7 @@ impl Machine {
         match self.turn.as_ref().map(|turn| turn.phase) {
             None if self.place == Place::Asked => State::Waiting,
             None => State::Idle,
-            Some(Phase::Loading) => State::Loading,
+            Some(Phase::Loading | Phase::Commanding) => State::Loading,
             Some(Phase::WaitingForPermit | Phase::Thinking) => State::Thinking,
             Some(Phase::RunningTools) => State::RunningTools,
             Some(Phase::Saving) => State::Saving,
@@ -198,7 +200,8 @@ impl Machine {
 
     /// Whether, and why, the conversation begins anew with the running turn, whose user's line is not yet kept.
     pub fn begin_anew(&mut self, why: Option<Reason>) {
-        if let Some(turn) = self.turn.as_deref_mut().filter(|turn| !turn.user_written) {
+        let asked = |turn: &Running| turn.user_written || turn.anew == Some(Reason::Asked);
+        if let Some(turn) = self.turn.as_deref_mut().filter(|turn| !asked(turn)) {
             turn.anew = why;
         }
     }
@@ -247,8 +250,8 @@ impl Machine {
             self.end_waiting(&mut batch);
         }
         let claims = batch.turn.is_some().then(|| Claims::of(&batch));
-        let edits = batch.edit.is_some();
-        let lines = edits || !batch.records.is_empty();
+        let edits = batch.edit.is_some() && batch.turn.is_none();
+        let lines = batch.edit.is_some() || !batch.records.is_empty();
         let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes);
         self.commits.push_back(Pending { claims, lines, starts, ends_turn, leaves, closes, edits });
         out.push(Effect::Commit(batch));
@@ -273,7 +276,7 @@ impl Machine {
         turn.progress = now.mono;
         out.push(Effect::CancelWork);
         match turn.phase {
-            Phase::WaitingForPermit | Phase::Thinking => self.wind_up(out),
+            Phase::WaitingForPermit | Phase::Thinking | Phase::Commanding => self.wind_up(out),
             // What is under way ends first; then the stop is seen.
             Phase::Loading | Phase::RunningTools | Phase::Saving => {}
         }

@@ -16,6 +16,7 @@
 //! |---|---|---|
 //! | Idle | first turn of the inbox, earlier lines in the file | read its body if it is not at hand, begin |
 //! | Loading | body read; attempt 1 | ask for a permit |
+//! | Loading | body read; a command | follow it instead: no permit, no model; see `machine/command.rs` |
 //! | Loading | body read; attempt ≥ 2 | commit `Started`, wait for it, go on where the last commit stands |
 //! | Loading | body read; crashed or died too often | commit the notice, end as dead letter |
 //! | WaitingForPermit | permit | call the model |
@@ -49,6 +50,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::chat::{AssistantMessage, ToolCall, ToolResult};
+use domain::command::Command;
 use domain::ids::{Attempt, TurnId};
 use domain::request::ToolSpec;
 use domain::reset::Reason;
@@ -113,6 +115,8 @@ pub enum Input {
     Failed(&'static str, String),
     /// A tool call ended.
     ToolFinished(ToolResult),
+    /// A command was followed.
+    Commanded(Box<Commanded>),
     /// The oldest commit under way is durable.
     Committed,
     /// The newest commit under way, of about that many bytes, fits into no record; nothing of it was kept.
@@ -158,6 +162,8 @@ pub enum Effect {
     CallModel(Call),
     /// Run a tool call of this round.
     RunTool(u32, ToolCall),
+    /// Follow a command; answer with [`Input::Commanded`].
+    Command(Command),
     /// Submit a commit; answer with [`Input::Committed`] in order of submission, or with [`Input::Refused`] while it is
     /// the newest.
     Commit(Batch),
@@ -208,6 +214,8 @@ pub enum Waits {
     Model,
     /// Its tools.
     Tools,
+    /// Its command to be followed.
+    Command,
     /// The journal.
     Journal,
 }
@@ -220,6 +228,7 @@ impl Waits {
             Self::Permit => "the right to call the model",
             Self::Model => "the model",
             Self::Tools => "its tools",
+            Self::Command => "its command to be followed",
             Self::Journal => "the journal",
         }
     }
@@ -275,7 +284,7 @@ pub struct Batch {
     pub interrupted: bool,
     /// The transcript ends here.
     pub closes: Option<Closes>,
-    /// What an edit appends.
+    /// What an edit appends, before all entries.
     pub edit: Option<Box<Drawn>>,
 }
 
@@ -300,6 +309,15 @@ pub struct Drawn {
     pub leaf: Option<Arc<str>>,
     /// What a compaction does.
     pub compacted: Option<Compacted>,
+}
+
+/// What came of a command.
+#[derive(Debug, Default)]
+pub struct Commanded {
+    /// What its sender is told.
+    pub text: String,
+    /// What it appends.
+    pub drawn: Option<Box<Drawn>>,
 }
 
 /// A turn event without the session's key.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::body::TurnBody;
 use domain::chat::{AssistantMessage, StopReason, ToolCall, Usage};
+use domain::command::Command;
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::CANCELLED_NOTICE;
 use domain::reset::Reason;
@@ -25,6 +26,8 @@ pub(super) struct Running {
     pub item: InboxItem,
     pub accepted: Option<Arc<Accepted>>,
     pub body: TurnBody,
+    /// What the body asks for, if it is a command: then no model is called.
+    pub command: Option<Command>,
     /// Until the body is read.
     pub cut: Option<Box<Cut>>,
     pub attempt: Attempt,
@@ -55,6 +58,7 @@ pub(super) enum Phase {
     WaitingForPermit,
     Thinking,
     RunningTools,
+    Commanding,
     Saving,
 }
 
@@ -66,6 +70,7 @@ impl Phase {
             Self::WaitingForPermit => Waits::Permit,
             Self::Thinking => Waits::Model,
             Self::RunningTools => Waits::Tools,
+            Self::Commanding => Waits::Command,
             Self::Saving => Waits::Journal,
         }
     }
@@ -106,6 +111,7 @@ impl Running {
             item,
             accepted: None,
             body: TurnBody::text(""),
+            command: None,
             cut,
             attempt: Attempt::FIRST,
             round: 0,
@@ -172,6 +178,11 @@ impl Running {
         }
         batch.records.push(Record::Assistant(message, Some(TurnClose::Done)));
         self.end(batch, TurnEnd::Done, ending)
+    }
+
+    /// The end with what the program itself says.
+    pub fn told(&mut self, text: String, rules: &Rules) -> Batch {
+        self.answer(notice(StopReason::Stop, text, None, rules))
     }
 
     /// The end with a failure that the user is told; `why` is its word in the log.

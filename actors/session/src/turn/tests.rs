@@ -1,6 +1,7 @@
 //! Random lives of a session against a small model of the journal: crashes, deaths and stops at any point.
 
 mod cases;
+mod commands;
 mod world;
 
 use std::time::Duration;
@@ -45,6 +46,20 @@ fn turn_id(seq: u64) -> TurnId {
     TurnId(Uuid::from_u128(u128::from(seq)))
 }
 
+/// Some messages are commands.
+fn text(seq: u64) -> String {
+    match seq % 7 {
+        4 => "/new".to_owned(),
+        5 => "/history".to_owned(),
+        6 => "/new day".to_owned(),
+        _ => seq.to_string(),
+    }
+}
+
+fn is_command(turn: TurnId) -> bool {
+    matches!(turn.0.as_u128() % 7, 4 | 5)
+}
+
 fn accepted(seq: u64) -> Arc<Accepted> {
     Arc::new(Accepted {
         turn: turn_id(seq),
@@ -53,7 +68,7 @@ fn accepted(seq: u64) -> Arc<Accepted> {
         message_id: MessageId::new(&seq.to_string()).unwrap(),
         body_hash: seq,
         route: Route::Live,
-        body: TurnBody::text(seq.to_string()).encode().into(),
+        body: TurnBody::text(text(seq)).encode().into(),
         accepted_ms: 5,
         retry_of: None,
     })
@@ -91,6 +106,8 @@ fn result(id: &ToolCallId) -> ToolResult {
 enum Step {
     Enqueue,
     Read,
+    /// A command was followed.
+    Follow,
     Permit,
     Delta,
     Answer,
@@ -118,6 +135,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => Just(Step::Enqueue),
         6 => Just(Step::Read),
+        6 => Just(Step::Follow),
         9 => Just(Step::Permit),
         2 => Just(Step::Delta),
         5 => Just(Step::Answer),

@@ -130,6 +130,7 @@ impl Machine {
         let understood = body.is_ok();
         turn.body = body.unwrap_or_else(|_| TurnBody::text(""));
         turn.progress = now.mono;
+        turn.take_command();
         if let Some(cut) = turn.cut.take() {
             self.begin_again(&cut, out);
             return;
@@ -142,7 +143,7 @@ impl Machine {
         } else if turn.stop.is_some() {
             self.wind_up(out);
         } else {
-            self.ask_permit(out);
+            self.proceed(out);
         }
     }
 

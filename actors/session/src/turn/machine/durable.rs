@@ -52,7 +52,7 @@ impl Machine {
         if turn.stop.is_some() {
             self.wind_up(out);
         } else if turn.next_group.is_empty() {
-            self.ask_permit(out);
+            self.proceed(out);
         } else {
             self.run_group(now, out);
         }

@@ -73,7 +73,9 @@ impl Machine {
         match turn.phase {
             // The other calls of the group end first; then the stop is seen.
             Phase::RunningTools => {}
-            Phase::Loading | Phase::WaitingForPermit | Phase::Thinking | Phase::Saving => self.wind_up(out),
+            Phase::Loading | Phase::WaitingForPermit | Phase::Thinking | Phase::Commanding | Phase::Saving => {
+                self.wind_up(out);
+            }
         }
     }
 }

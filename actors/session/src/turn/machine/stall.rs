@@ -44,7 +44,7 @@ impl Machine {
         }
         let waits = turn.phase.waits();
         match (turn.phase, turn.stop) {
-            (Phase::WaitingForPermit | Phase::Thinking | Phase::RunningTools, None) => {
+            (Phase::WaitingForPermit | Phase::Thinking | Phase::RunningTools | Phase::Commanding, None) => {
                 out.push(Effect::Stuck(turn.id(), turn.attempt, waits));
                 self.stop_running(Why::Stuck(waits), now, out);
             }
@@ -55,8 +55,8 @@ impl Machine {
                 out.push(Effect::Stuck(turn.id(), turn.attempt, waits));
                 out.push(Effect::Reload);
             }
-            // A stop ends these two phases at once.
-            (Phase::WaitingForPermit | Phase::Thinking, Some(_)) => {}
+            // A stop ends these phases at once.
+            (Phase::WaitingForPermit | Phase::Thinking | Phase::Commanding, Some(_)) => {}
         }
     }
 }

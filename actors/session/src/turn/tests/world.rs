@@ -29,6 +29,8 @@ pub(super) struct World {
     pub(super) holds_place: bool,
     pub(super) permit: bool,
     pub(super) call: Option<Call>,
+    /// A command is followed.
+    pub(super) command: bool,
     pub(super) running: Vec<ToolCallId>,
     /// Tools that did not even end when they were cancelled, and that nobody waits for any more.
     pub(super) adrift: Vec<ToolCallId>,
@@ -71,6 +73,7 @@ impl World {
             holds_place: false,
             permit: false,
             call: None,
+            command: false,
             running: Vec::new(),
             adrift: Vec::new(),
             stuck: false,
@@ -126,12 +129,17 @@ impl World {
                 }
                 Effect::AskPermit(round) => {
                     assert!(round <= rules().max_tool_iterations + 1 + 3, "rounds are bounded");
+                    assert!(!self.begun.is_some_and(is_command), "a model is asked to follow a command");
                     self.permit = true;
                 }
                 Effect::CallModel(call) => {
                     assert!(self.call.is_none());
                     assert_eq!(call.tools == Tools::Withheld, call.round > rules().max_tool_iterations);
                     self.call = Some(call);
+                }
+                Effect::Command(_) => {
+                    assert!(self.begun.is_some_and(is_command));
+                    self.command = true;
                 }
                 Effect::RunTool(_, call) => self.run(&call),
                 Effect::Commit(batch) => self.commits.push_back(batch),
@@ -145,6 +153,7 @@ impl World {
                 Effect::CancelWork => {
                     self.permit = false;
                     self.call = None;
+                    self.command = false;
                 }
                 Effect::Ended(verdict) => {
                     if self.begun == Some(verdict.turn) {
@@ -248,6 +257,10 @@ impl World {
                     self.give(Input::Read(accepted(seq)));
                 }
             }
+            Step::Follow if std::mem::take(&mut self.command) => {
+                let drawn = Some(Box::default());
+                self.give(Input::Commanded(Box::new(Commanded { text: "told".to_owned(), drawn })));
+            }
             Step::Permit if std::mem::take(&mut self.permit) => self.give(Input::Permitted),
             Step::Delta if self.call.is_some() => self.give(Input::Delta(Delta::Text("x".to_owned()))),
             Step::Answer if self.call.take().is_some() => self.give(Input::Completed(message(&[]))),
@@ -316,7 +329,8 @@ impl World {
                 }
                 self.restart(0, LeftBy::Interrupted);
             }
-            Step::Permit
+            Step::Follow
+            | Step::Permit
             | Step::Delta
             | Step::Answer
             | Step::Calls(_)
@@ -342,6 +356,7 @@ impl World {
         (self.asks_place, self.holds_place) = (false, false);
         self.commits.clear();
         (self.reading, self.permit, self.call, self.view, self.left) = (None, false, None, false, false);
+        self.command = false;
         self.running.clear();
         self.adrift.clear();
         self.machine = Machine::new(rules());
@@ -373,7 +388,9 @@ impl World {
     pub(super) fn settle(&mut self) {
         self.take(Step::Crowd(false));
         for _ in 0..2000 {
-            for step in [Step::Read, Step::Permit, Step::Answer, Step::ToolEnds(0), Step::Durable, Step::View] {
+            for step in
+                [Step::Read, Step::Follow, Step::Permit, Step::Answer, Step::ToolEnds(0), Step::Durable, Step::View]
+            {
                 self.take(step);
             }
             if self.open.is_empty() && self.machine.is_idle() {

@@ -1,0 +1,68 @@
+//! Commands that need the transcript: read and drawn up on the blocking pool, answered to the machine.
+
+use std::io;
+
+use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
+use domain::command::Command;
+use domain::ids::{Attempt, TurnId};
+
+use super::{Life, Session};
+use crate::file::{self, Standing};
+use crate::turn::{Commanded, Input};
+use crate::{answers, reading};
+
+/// How the file stands, and what came of the command unless it is another file than the one that was known.
+type Followed = (Standing, Option<Commanded>);
+
+// === impl Session ===
+
+impl Session {
+    pub(super) fn follow(&mut self, command: Command, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &self.state else { return };
+        let Some(work) = live.work.as_ref().map(|work| (work.turn, work.attempt)) else { return };
+        let (life, at, pending) = (self.life, live.view.length(), live.view.pending().to_vec());
+        let window_tokens = self.shared.config.context_window_tokens;
+        let job = self.on_file(move |ports, path| -> io::Result<Followed> {
+            let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
+            if standing.behind {
+                return Ok((standing, None));
+            }
+            let read = reading::read(&source, window_tokens, None)?;
+            let commanded = answers::follow(&command, read, &source, window_tokens, ports)?;
+            Ok((standing, Some(commanded)))
+        });
+        ctx.spawn(job.into_actor(self).map(move |outcome, session, ctx| {
+            if session.life == life {
+                let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the read panicked")));
+                session.followed(outcome, at, work, ctx);
+                session.note();
+            }
+        }));
+    }
+
+    /// Takes what came of the command of an attempt, when `at` bytes of the file were known.
+    fn followed(&mut self, outcome: io::Result<Followed>, at: u64, work: (TurnId, Attempt), ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &mut self.state else { return };
+        // Its turn was ended meanwhile.
+        if live.machine.running().map(|(turn, attempt, ..)| (turn, attempt)) != Some(work) {
+            self.stale();
+            return;
+        }
+        let commanded = match outcome {
+            Ok((standing, commanded)) => {
+                live.view.found(at, &standing);
+                let Some(commanded) = commanded else {
+                    self.report_found(standing.found, None);
+                    self.reload(ctx);
+                    return;
+                };
+                commanded
+            }
+            Err(error) => {
+                tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be read");
+                Commanded { text: answers::UNREADABLE.to_owned(), drawn: None }
+            }
+        };
+        self.step(Input::Commanded(Box::new(commanded)), ctx);
+    }
+}

@@ -1,0 +1,108 @@
+//! Commands that are turns.
+
+use super::*;
+
+/// Says a command; what it answers.
+async fn told(stage: &mut Stage, command: &str) -> String {
+    let seq = stage.say(command);
+    let (id, finished) = stage.finished().await;
+    assert_eq!((id, finished.result), (turn(seq), TurnResult::Done), "{command}");
+    finished.text.clone()
+}
+
+#[test]
+fn commands_are_answered_without_the_model_and_never_shown_to_it() {
+    run_paused("commands", async {
+        let mut stage = Stage::new();
+        assert_eq!(told(&mut stage, "/history").await, "Nothing has been said here yet.");
+        stage.turn("hello", "world").await;
+        stage.turn("again", "yes").await;
+        assert_eq!(told(&mut stage, "/History@bot 3").await, "assistant: world\nuser: again\nassistant: yes");
+        let usage = told(&mut stage, "/usage").await;
+        assert!(usage.starts_with("This conversation: 2 answers, "), "{usage}");
+        let context = told(&mut stage, "/context").await;
+        assert!(context.starts_with("The conversation has about "), "{context}");
+        assert_eq!(told(&mut stage, "/name Plans for May").await, "This session is called Plans for May.");
+        let tree = told(&mut stage, "/tree").await;
+        assert_eq!(tree.lines().count(), 5, "{tree}");
+        assert!(tree.lines().skip(1).all(|line| line.starts_with("> ")), "{tree}");
+        stage.say("more");
+        let call = stage.called().await;
+        assert_eq!(texts(&call), ["hello", "world", "again", "yes", "more"]);
+        stage.complete(&call, answer("done"));
+        stage.finished().await;
+        let commits = stage.journal.books().commits.len();
+        assert_eq!(commits, 9, "one for each turn");
+    });
+}
+
+#[test]
+fn a_new_conversation_begins_with_the_command_or_with_the_text_behind_it() {
+    run_paused("new", async {
+        let mut stage = Stage::new();
+        stage.turn("hello", "world").await;
+        stage.say("/new and now?");
+        let call = stage.called().await;
+        assert_eq!(texts(&call), ["and now?"]);
+        stage.complete(&call, answer("this"));
+        stage.finished().await;
+        assert!(told(&mut stage, "/reset").await.starts_with("A new conversation begins."));
+        assert_eq!(told(&mut stage, "/history").await, "Nothing has been said here yet.");
+        stage.say("fresh");
+        let call = stage.called().await;
+        assert_eq!(texts(&call), ["fresh"]);
+        stage.complete(&call, answer("air"));
+        stage.finished().await;
+        let books = stage.journal.books();
+        let resets = books.lines.iter().filter(|line| line.text.contains(r#""type":"reset""#));
+        assert_eq!(resets.filter(|line| line.text.contains(r#""reason":"new""#)).count(), 2);
+    });
+}
+
+#[test]
+fn a_branch_goes_on_behind_the_entry_that_is_named() {
+    run_paused("branch", async {
+        let mut stage = Stage::new();
+        stage.turn("one", "1").await;
+        stage.turn("two", "2").await;
+        let tree = told(&mut stage, "/tree").await;
+        let entry = tree.lines().find(|line| line.ends_with("assistant: 1")).unwrap();
+        let entry = entry.split_whitespace().nth(1).unwrap().to_owned();
+        assert_eq!(
+            told(&mut stage, &format!("/label {entry} the fork")).await,
+            format!("Entry {entry} is labelled the fork.")
+        );
+        let text = told(&mut stage, "/branch nowhere").await;
+        assert!(text.starts_with("Nothing was changed: no entry"), "{text}");
+        told(&mut stage, &format!("/branch {entry}")).await;
+        stage.say("three");
+        let call = stage.called().await;
+        assert_eq!(texts(&call), ["one", "1", "three"]);
+        stage.complete(&call, answer("3"));
+        stage.finished().await;
+        let tree = told(&mut stage, "/tree").await;
+        assert!(tree.contains("assistant: 1 [the fork]"), "{tree}");
+        assert!(tree.lines().any(|line| line.starts_with("  ") && line.ends_with("user: two")), "{tree}");
+        assert_eq!(told(&mut stage, "/compact").await, "There is nothing to summarise yet.");
+    });
+}
+
+#[test]
+fn a_long_conversation_is_summarised_but_for_its_last_messages() {
+    run_paused("compact", async {
+        let mut stage = Stage::new();
+        let long = "words ".repeat(200);
+        for turn in 0..8 {
+            stage.turn(&format!("q{turn} {long}"), &format!("a{turn} {long}")).await;
+        }
+        let text = told(&mut stage, "/compact").await;
+        assert!(text.starts_with("Summarised: about ") && text.ends_with(" tokens."), "{text}");
+        stage.say("more");
+        let call = stage.called().await;
+        let shown = texts(&call);
+        assert_eq!(shown.iter().filter(|text| text.ends_with(long.trim_end()) || text.ends_with(&long)).count(), 8);
+        assert!(shown.iter().any(|text| text.starts_with("q4")) && !shown.iter().any(|text| text.starts_with("a3")));
+        stage.complete(&call, answer("done"));
+        stage.finished().await;
+    });
+}

@@ -1,0 +1,169 @@
+//! What commands answer, and what they change. Everything here blocks: it runs on the blocking pool, alone with the
+//! transcript file.
+
+use std::io;
+
+use domain::chat::{Usage, plain_text};
+use domain::command::Command;
+use domain::history::entry_tokens;
+use domain::text::{counted, ellipsis, one_line};
+use domain::transcript::{Entry, Kind, Position, TreeIndex, read_entry, view};
+use protocol::edit::{Edit, EditError, Keep};
+use supervision::ports::Ports;
+
+use crate::draw;
+use crate::reading::{Reading, Source};
+use crate::turn::{Commanded, Drawn};
+
+/// Characters of a message that `/history` shows.
+const SHOWN_CHARS_MAX: usize = 200;
+/// Characters of an entry that `/tree` shows.
+const TREE_CHARS_MAX: usize = 60;
+/// Entries that `/tree` shows: the newest.
+const TREE_MAX: usize = 40;
+/// Messages that `/compact` keeps as they are.
+const KEPT_MESSAGES: u32 = 8;
+
+const NOTHING_SAID: &str = "Nothing has been said here yet.";
+/// What is told when the transcript cannot be read.
+pub const UNREADABLE: &str = "The conversation cannot be read right now; nothing was changed.";
+
+/// Follows `command`, behind what was `read`.
+pub fn follow(
+    command: &Command,
+    read: Reading,
+    source: &Source,
+    window_tokens: u64,
+    ports: &Ports,
+) -> io::Result<Commanded> {
+    let tell = |text: String| Commanded { text, drawn: None };
+    if read.tree.is_empty() && !matches!(command, Command::Name(_)) {
+        return Ok(tell(NOTHING_SAID.to_owned()));
+    }
+    let edit = match command {
+        Command::History(count) => return history(&read.tree, source, *count).map(tell),
+        Command::Tree => return tree(&read.tree, source).map(tell),
+        Command::Usage => return usage(&read.tree, source).map(tell),
+        Command::Context => return Ok(tell(context(&read, window_tokens))),
+        // That is done without a look at the file.
+        Command::New { .. } => return Ok(tell(String::new())),
+        Command::Branch { entry } => Edit::Branch { to: Some(entry.clone()), summary: None },
+        Command::Label { entry, text } => Edit::Label { entry: entry.clone(), text: text.clone() },
+        Command::Name(name) => Edit::Rename { name: name.clone() },
+        Command::Compact => Edit::Compact { keep: Keep::Messages(KEPT_MESSAGES), summary: None },
+    };
+    let drawn = edit.check().and_then(|()| draw::draw_first(read, source, &edit, ports));
+    Ok(match drawn {
+        Ok(drawn) => Commanded { text: done(command, &drawn), drawn: Some(Box::new(drawn)) },
+        Err(EditError::NotCompacted(_)) => tell("There is nothing to summarise yet.".to_owned()),
+        Err(error) => tell(format!("Nothing was changed: {error}.")),
+    })
+}
+
+fn done(command: &Command, drawn: &Drawn) -> String {
+    match command {
+        Command::Branch { .. } if drawn.additions.is_empty() => "The conversation stands there already.".to_owned(),
+        Command::Branch { entry } => {
+            format!("The conversation goes on behind entry {entry}. What came after it stays, as a branch.")
+        }
+        Command::Label { entry, text: Some(text) } => format!("Entry {entry} is labelled {text}."),
+        Command::Label { entry, text: None } => format!("Entry {entry} has no label any more."),
+        Command::Name(name) => format!("This session is called {name}."),
+        Command::Compact => drawn.compacted.as_ref().map_or_else(String::new, |compacted| {
+            let (before, after) = (compacted.tokens_before, compacted.tokens_after);
+            format!("Summarised: about {before} → {after} tokens.")
+        }),
+        Command::New { .. } | Command::History(_) | Command::Tree | Command::Usage | Command::Context => String::new(),
+    }
+}
+
+/// The last messages of the conversation.
+fn history(tree: &TreeIndex, source: &Source, count: usize) -> io::Result<String> {
+    let mut lines = Vec::new();
+    for at in since_reset(tree).into_iter().rev() {
+        if lines.len() == count {
+            break;
+        }
+        lines.extend(entry(tree, source, at)?.as_ref().and_then(message_line));
+    }
+    lines.reverse();
+    Ok(if lines.is_empty() { NOTHING_SAID.to_owned() } else { lines.join("\n") })
+}
+
+/// A message of the conversation on one line; `None` for all else.
+fn message_line(entry: &Entry) -> Option<String> {
+    let (who, text) = match (entry.user(), entry.assistant()) {
+        (Some(user), _) if !user.is_command() => ("user", plain_text(&user.content)),
+        (_, Some(assistant)) if !assistant.transcript_only => ("assistant", assistant.message.text.clone()),
+        (_, _) => return None,
+    };
+    let text = one_line(text.trim());
+    (!text.is_empty()).then(|| format!("{who}: {}", ellipsis(&text, SHOWN_CHARS_MAX)))
+}
+
+/// The newest messages and summaries of all branches, in the order of the file.
+fn tree(tree: &TreeIndex, source: &Source) -> io::Result<String> {
+    let shown = |at| matches!(tree.kind(at), Kind::User | Kind::Assistant | Kind::Compaction | Kind::Reset);
+    let mut nodes = view::tree(tree, |_| String::new());
+    nodes.retain(|node| shown(node.at) && !node.side);
+    nodes.sort_by_key(|node| node.at);
+    let older = nodes.len().saturating_sub(TREE_MAX);
+    let mut lines = Vec::with_capacity(TREE_MAX + 2);
+    lines.push("> is the conversation as it stands; /branch goes on behind an entry.".to_owned());
+    if older > 0 {
+        lines.push(format!("({older} before)"));
+    }
+    for node in nodes.drain(older..) {
+        let Some(entry) = entry(tree, source, node.at)? else { continue };
+        if entry.assistant().is_some_and(|assistant| assistant.transcript_only) {
+            continue;
+        }
+        let mark = if node.on_path { '>' } else { ' ' };
+        let preview = view::preview(&entry);
+        let label = node.label.map(|label| format!(" [{label}]")).unwrap_or_default();
+        let (id, who) = (node.id, node.role.unwrap_or(node.kind));
+        lines.push(format!("{mark} {id} {who}: {}{label}", ellipsis(&preview, TREE_CHARS_MAX)));
+    }
+    Ok(lines.join("\n"))
+}
+
+/// What the model has read and written since the conversation began.
+fn usage(tree: &TreeIndex, source: &Source) -> io::Result<String> {
+    let (mut sum, mut answers) = (Usage::default(), 0_u64);
+    for at in since_reset(tree).into_iter().filter(|at| tree.kind(*at) == Kind::Assistant) {
+        let Some(entry) = entry(tree, source, at)? else { continue };
+        if let Some(assistant) = entry.assistant().filter(|assistant| !assistant.transcript_only) {
+            sum = sum.plus(assistant.message.usage);
+            answers += 1;
+        }
+    }
+    let Usage { input_tokens, output_tokens, cached_tokens } = sum;
+    Ok(format!(
+        "This conversation: {}, {input_tokens} tokens read by the model ({cached_tokens} of them from its cache), \
+         {output_tokens} written.",
+        counted(answers, "answer")
+    ))
+}
+
+/// How much of the model's window the conversation fills.
+fn context(read: &Reading, window_tokens: u64) -> String {
+    let transcript = &read.window.transcript;
+    let shown = transcript.tree().shown(&transcript.tree().path());
+    let tokens: u64 = shown.iter().filter_map(|at| transcript.entries().get(at.0 as usize)).map(entry_tokens).sum();
+    let percent = tokens.saturating_mul(100) / window_tokens.max(1);
+    format!(
+        "The conversation has about {tokens} tokens, {percent} % of the model's {window_tokens}. The instructions and \
+         tools come on top; what does not fit is left out, the oldest first."
+    )
+}
+
+/// The entries of the conversation, since it last began anew.
+fn since_reset(tree: &TreeIndex) -> Vec<Position> {
+    let mut path = tree.path();
+    let begin = path.iter().rposition(|at| tree.kind(*at) == Kind::Reset).map_or(0, |at| at + 1);
+    path.split_off(begin.min(path.len()))
+}
+
+fn entry(tree: &TreeIndex, source: &Source, at: Position) -> io::Result<Option<Entry>> {
+    Ok(read_entry(tree, at, &source.range(tree.place(at))?))
+}
