@@ -12,6 +12,7 @@ mod close;
 mod command;
 mod edit;
 mod file;
+mod gate;
 mod held;
 mod leave;
 mod live;
@@ -27,7 +28,7 @@ mod told;
 mod tool;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Supervised};
@@ -38,10 +39,11 @@ use protocol::session::{Mail, State, Status, Stopped};
 use protocol::supervision::{self as log, ActorPath, EventName, Kind};
 use protocol::tools::ToolFinished;
 use supervision::lease::Note;
-use supervision::ports::{Ports, offload};
+use supervision::ports::Ports;
 use supervision::{CrashCell, Lease};
 use tokio::sync::oneshot;
 
+use self::gate::Gate;
 use crate::gather;
 use crate::hot::Trim;
 use crate::inbox::Inbox;
@@ -63,8 +65,8 @@ pub struct Session {
     path: ActorPath,
     lease: Lease,
     crash: CrashCell,
-    /// Held by the one job that works on the transcript file.
-    file: Arc<Mutex<()>>,
+    /// Passed by the one job that works on the transcript file.
+    file: Arc<Gate>,
     life: u32,
     /// Loads by itself since something was last made durable; a crash does not end the count.
     reloads: u8,
@@ -276,10 +278,14 @@ impl Session {
         job: impl FnOnce(&Ports, &Path) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
-        offload(&*self.shared.ports.offload, move || {
-            let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
-            job(&shared.ports, &shared.transcripts.file_of(&key))
-        })
+        let (life, (tx, rx)) = (self.life, oneshot::channel());
+        self.shared.ports.offload.run(Box::new(move || {
+            if let Some(_turn) = file.enter(life) {
+                // The asker may be gone; then nobody needs the answer.
+                let _ = tx.send(job(&shared.ports, &shared.transcripts.file_of(&key)));
+            }
+        }));
+        rx
     }
 
     /// Like [`on_file`](Self::on_file), together with the jobs of other sessions.
@@ -288,9 +294,9 @@ impl Session {
         job: impl FnOnce(&Ports, &Path) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (shared, file, key) = (Arc::clone(&self.shared), Arc::clone(&self.file), self.lease.key().clone());
-        let (tx, rx) = oneshot::channel();
+        let (life, (tx, rx)) = (self.life, oneshot::channel());
         let job = move || -> gather::Outcome {
-            let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(_turn) = file.enter(life) else { return Box::new(|| ()) };
             // A session that is busy looks at no other file.
             shared.system.refresh(&shared.ports);
             let outcome = job(&shared.ports, &shared.transcripts.file_of(&key));
@@ -364,6 +370,13 @@ impl Actor for Session {
 impl Supervised for Session {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.forget();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The next incarnation of the key has a gate of its own.
+        self.file.begin_life();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Deleting, archiving, and taking back from the archive.
 
 use std::io;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::text::counted;
@@ -85,7 +85,7 @@ impl Session {
             let Some(moving) = ended.filter(|moving| moving.session == session) else { return Ok(None) };
             let pool = Arc::clone(&shared.ports.offload);
             let moved = offload(&*pool, move || {
-                let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+                let _turn = file.enter(life).ok_or_else(|| io::Error::other("the session crashed"))?;
                 shared.transcripts.shelve(&moving)
             });
             moved.await.unwrap_or_else(|_| Err(io::Error::other("moving it panicked")))

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::chat::{StopReason, Usage};
@@ -61,7 +61,7 @@ pub(super) enum LoadError {
 impl Session {
     /// Replaces everything by what a fresh start has; the running work is cancelled, mail that was kept stays.
     pub(super) fn forget(&mut self) {
-        self.life = self.life.wrapping_add(1);
+        self.life = self.file.begin_life();
         self.crash.clear_turn();
         let loading = match std::mem::replace(&mut self.state, Life::Gone) {
             Life::Loading(loading) => loading,
@@ -109,7 +109,7 @@ impl Session {
             if let Some(taken) = restore {
                 let (around, file, of) = (Arc::clone(&shared), Arc::clone(&file), key.clone());
                 let back = offload(&*pool, move || {
-                    let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+                    let _turn = file.enter(life).ok_or(LoadError::Lost)?;
                     take_back(&around, &of, &loaded, &taken)
                 });
                 restored = Some(back.await.map_err(|_| LoadError::Lost)??);
@@ -117,7 +117,7 @@ impl Session {
                 loaded = shared.journal.load(key.clone()).await.map_err(|_| JournalError::Closed)??;
             }
             let opened = offload(&*pool, move || {
-                let _turn = file.lock().unwrap_or_else(PoisonError::into_inner);
+                let _turn = file.enter(life).ok_or(LoadError::Lost)?;
                 shared.system.refresh(&shared.ports);
                 let now_ms = shared.ports.clock.wall_ms();
                 let window_tokens = shared.config.context_window_tokens;
