@@ -247,7 +247,10 @@ impl Machine {
         let ends_turn = self.turn.as_ref().is_some_and(|turn| turn.ending.is_some()) && batch.turn.is_some();
         if let Some(turn) = self.turn.as_ref().filter(|_| ends_turn) {
             batch.out = turn.replies(&self.rules);
-            self.end_waiting(&mut batch);
+            // What does not fit together ends one after the other.
+            if turn.refusals == 0 {
+                self.end_waiting(&mut batch);
+            }
         }
         let claims = batch.turn.is_some().then(|| Claims::of(&batch));
         let edits = batch.edit.is_some() && batch.turn.is_none();

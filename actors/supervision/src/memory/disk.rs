@@ -13,6 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
+
 use self::file::MemoryFile;
 use super::SeededIds;
 use crate::ports::{Disk, DiskFile, Ids, Open, Stat};
@@ -30,7 +32,8 @@ pub enum Fault {
     WriteEio,
     /// The next write or extension fails with ENOSPC.
     WriteEnospc,
-    /// The next `sync_data`, `sync_dir` or `sync_fs` fails with EIO; what it should have synced never will be.
+    /// The next `sync_data`, `sync_dir` or `sync_fs` fails with EIO. Contents that it should have synced never will be;
+    /// names, which a file system changes in order or not at all, stay unsure until the next sync.
     SyncEio,
     /// The next creation or rename fails with ENOSPC.
     NameEnospc,
@@ -303,7 +306,7 @@ impl State {
         self.changeable()?;
         let off = self.operation()?;
         if self.fault(Fault::WriteEio) {
-            return Err(eio());
+            return Err(failed(Errno::IO));
         }
         let length = self.inode(number).seen.len();
         let grows = match &write {
@@ -311,7 +314,7 @@ impl State {
             Write::Length(to) => *to > length,
         };
         if self.fault(Fault::WriteEnospc) || (self.full && grows) {
-            return Err(enospc());
+            return Err(failed(Errno::NOSPC));
         }
         let changed = self.operations;
         let inode = self.inode(number);
@@ -325,7 +328,7 @@ impl State {
         self.changeable()?;
         let off = self.operation()?;
         if self.fault(Fault::NameEnospc) || (self.full && matches!(change, NameChange::Link(..))) {
-            return Err(enospc());
+            return Err(failed(Errno::NOSPC));
         }
         change.apply(&mut self.names);
         self.pending_names.push(change);
@@ -338,7 +341,7 @@ impl State {
         }
         let fails = self.fault(Fault::SyncEio);
         what(self, !fails);
-        if fails { Err(eio()) } else { Ok(()) }
+        if fails { Err(failed(Errno::IO)) } else { Ok(()) }
     }
 
     fn settle_file(&mut self, number: u64, succeeds: bool) {
@@ -353,7 +356,7 @@ impl State {
 
     fn settle_names(&mut self, of: Option<&Path>, succeeds: bool) {
         // A move is done in both of its directories at once: what was done in them before goes with it.
-        let pending = std::mem::take(&mut self.pending_names);
+        let pending = if succeeds { std::mem::take(&mut self.pending_names) } else { return };
         let mut directories: Vec<&Path> = of.into_iter().collect();
         let mut settled = vec![of.is_none(); pending.len()];
         for (change, settled) in pending.iter().zip(&mut settled).rev() {
@@ -366,10 +369,10 @@ impl State {
             }
         }
         for (change, settled) in pending.iter().zip(settled) {
-            if !settled {
-                self.pending_names.push(change.clone());
-            } else if succeeds {
+            if settled {
                 change.apply(&mut self.device_names);
+            } else {
+                self.pending_names.push(change.clone());
             }
         }
     }
@@ -383,12 +386,8 @@ fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-fn eio() -> io::Error {
-    io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())
-}
-
-fn enospc() -> io::Error {
-    io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error())
+fn failed(with: Errno) -> io::Error {
+    io::Error::from_raw_os_error(with.raw_os_error())
 }
 
 // === impl PowerCutDisk ===

@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::ports::{Disk, Open};
@@ -83,6 +83,23 @@ fn a_failed_sync_never_becomes_durable() {
     file.sync_data().unwrap();
     assert_eq!(read(&disk).unwrap(), b"gone");
     assert!((0..100).all(|seed| read(&disk.cut(seed)).unwrap().is_empty()));
+}
+
+#[test]
+fn a_move_whose_sync_failed_is_kept_or_undone_with_all_that_follows() {
+    let disk = disk();
+    disk.open(Path::new(FILE), Open::Create).unwrap();
+    disk.sync_dir(Path::new(DIR)).unwrap();
+    let (second, third) = (Path::new(DIR).join("second"), Path::new(DIR).join("third"));
+    disk.rename(Path::new(FILE), &second).unwrap();
+    disk.fail_next(Fault::SyncEio);
+    assert!(disk.sync_dir(Path::new(DIR)).is_err());
+    disk.rename(&second, &third).unwrap();
+    let names = |disk: &PowerCutDisk| disk.list(Path::new(DIR)).unwrap();
+    let found: BTreeSet<Vec<PathBuf>> = (0..200).map(|seed| names(&disk.cut(seed))).collect();
+    assert_eq!(found, BTreeSet::from([vec![PathBuf::from(FILE)], vec![second], vec![third.clone()]]));
+    disk.sync_dir(Path::new(DIR)).unwrap();
+    assert!((0..100).all(|seed| names(&disk.cut(seed)) == [third.clone()]));
 }
 
 #[test]

@@ -53,6 +53,8 @@ impl Machine {
             return;
         };
         turn.refusals += 1;
+        // The end of the waiting turns, and so of the transcript, was a part of it.
+        self.closed &= pending.closes.is_none();
         if turn.refusals > SMALLER_MAX {
             out.push(Effect::Reload);
             return;

@@ -106,6 +106,21 @@ fn an_answer_that_cannot_be_kept_ends_its_turn_with_a_notice() {
 }
 
 #[test]
+fn an_end_of_all_that_is_too_large_for_one_record_loses_no_line() {
+    let mut world = thinking();
+    world.take(Step::Enqueue);
+    world.take(Step::Close);
+    world.take(Step::Refuse);
+    let [Record::User, Record::Assistant(_, Some(TurnClose::Cancelled))] = &*world.commits[0].records else {
+        panic!("{:?}", world.commits)
+    };
+    assert!(world.commits[0].closes.is_none());
+    world.settle();
+    assert_eq!(world.finished.values().collect::<Vec<_>>(), [&TurnResult::Cancelled; 2]);
+    assert_eq!(world.ended, 1);
+}
+
+#[test]
 fn calls_that_cannot_be_kept_do_not_run_and_get_no_results() {
     let mut world = thinking();
     world.take(calls(&[true, false]));

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use super::{Fault, PowerCutDisk, Write, eio};
+use rustix::io::Errno;
+
+use super::{Fault, PowerCutDisk, Write, failed};
 use crate::ports::{DiskFile, Stat};
 
 /// An open file of a disk in memory.
@@ -31,7 +33,7 @@ impl DiskFile for MemoryFile {
         let mut state = self.disk.state();
         state.powered()?;
         if state.fault(Fault::ReadEio) {
-            return Err(eio());
+            return Err(failed(Errno::IO));
         }
         let offset = index(offset)?;
         let seen = &state.inode(self.number).seen;
