@@ -68,7 +68,8 @@ async fn a_model_that_is_down_is_reported_in_the_chat_and_the_next_message_works
     socket.until("ready").await;
     socket.say("a", "please [[error=401]]", "m1").await;
     let notice = socket.until("message").await;
-    assert!(notice["text"].as_str().unwrap().contains("custom"), "{notice}");
+    let told = "custom does not accept the configured key. Check providers.custom.apiKey in the configuration. (custom answered 401";
+    assert!(notice["text"].as_str().unwrap().starts_with(told), "{notice}");
     socket.until("turn_end").await;
     socket.say("a", "again", "m2").await;
     socket.until("accepted").await;
@@ -112,6 +113,28 @@ async fn an_answer_that_the_model_cut_at_its_limit_says_so_also_after_a_restart(
         assert_eq!(answer["choices"][0]["finish_reason"], reason, "{answer}");
     }
     assert_eq!(gateway.terminate().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_without_a_word_is_asked_again_then_for_words_and_then_excused() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    let body = |text: &str| json!({"user": "a", "messages": [{"role": "user", "content": text}]});
+    let (_, answer) = gateway.chat(body("hello [[empty]]"), None).await;
+    assert_eq!(answer["choices"][0]["message"]["content"], domain::prompt::EMPTY_ANSWER);
+    let asked = model.requests();
+    let choices: Vec<&Value> = asked.iter().map(|request| &request["tool_choice"]).collect();
+    assert_eq!(choices, [&Value::Null, &Value::Null, &json!("none")]);
+    let told: Vec<&Value> =
+        asked.iter().map(|request| &request["messages"].as_array().unwrap().last().unwrap()["content"]).collect();
+    assert_eq!(told, ["hello [[empty]]", "hello [[empty]]", &domain::prompt::Nudge::Words.text()]);
+    // What was asked in between is no part of the conversation.
+    gateway.chat(body("again"), None).await;
+    let next = model.requests().pop().unwrap();
+    assert_eq!(next["messages"].as_array().unwrap().len(), 4, "{next}");
+    assert_eq!(gateway.terminate().await, Some(0));
+    assert_eq!(said(&place.transcript("api.user.a")).len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,10 +5,15 @@
 //! adds to the end, which is what the prompt caches of providers live on.
 
 mod notices;
+mod nudge;
 mod request;
 mod system;
 
-pub use notices::{CANCELLED_NOTICE, EMPTY_ANSWER, dead_letter_notice, failed_notice, stuck_notice, too_large_notice};
+pub use notices::{
+    CANCELLED_NOTICE, EMPTY_ANSWER, dead_letter_notice, failed_notice, max_rounds_notice, stuck_notice,
+    too_large_notice,
+};
+pub use nudge::Nudge;
 pub use request::{LAST_ROUND_INSTRUCTION, RESERVE_TOKENS, RequestParts, Round, chat_request};
 pub use system::{BOOTSTRAP_CHARS_MAX, BOOTSTRAP_FILES, BootstrapFile, Frame, SystemParts, system_prompt};
 

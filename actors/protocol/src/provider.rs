@@ -147,6 +147,63 @@ impl FailureKind {
 pub struct Failure {
     /// The class.
     pub kind: FailureKind,
-    /// What a user may be told: names provider and cause; no key, no message contents. At most 300 characters.
+    /// What happened, as a user may be told: names provider and cause; no key, no message contents. At most 300
+    /// characters.
     pub detail: String,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// What the user is told in place of an answer: what is wrong, what to do about it, and how it showed.
+    pub fn told(&self, provider: &str) -> String {
+        let what = match self.kind {
+            FailureKind::Transient => format!(
+                "{provider} could not be reached, or did not answer in time. Your message is kept; send it again to try \
+                 once more."
+            ),
+            FailureKind::RateLimited => {
+                format!("{provider} is limiting requests at the moment. Try again in a minute.")
+            }
+            FailureKind::Overloaded => {
+                format!("{provider} is overloaded at the moment. Try again in a few minutes.")
+            }
+            FailureKind::Unauthorized => format!(
+                "{provider} does not accept the configured key. Check providers.{provider}.apiKey in the configuration."
+            ),
+            FailureKind::Billing => format!(
+                "The account at {provider} has no credit left, so no answer is possible. Top it up, or configure another \
+                 provider."
+            ),
+            FailureKind::ContextTooLong => {
+                "This conversation is too long for the model. Start a new one, or send less at once.".to_owned()
+            }
+            FailureKind::Refused => {
+                format!("{provider} refused this request. Say it differently, or check the model's name.")
+            }
+        };
+        format!("{what} ({})", self.detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_told_what_is_wrong_what_to_do_and_how_it_showed() {
+        use FailureKind::*;
+        for (kind, part) in [
+            (Transient, "x could not be reached, or did not answer in time. Your message is kept; send it again"),
+            (RateLimited, "x is limiting requests at the moment. Try again in a minute."),
+            (Overloaded, "x is overloaded at the moment. Try again in a few minutes."),
+            (Unauthorized, "Check providers.x.apiKey in the configuration."),
+            (Billing, "The account at x has no credit left"),
+            (ContextTooLong, "too long for the model. Start a new one"),
+            (Refused, "x refused this request."),
+        ] {
+            let told = Failure { kind, detail: "x answered 400".to_owned() }.told("x");
+            assert!(told.contains(part) && told.ends_with(". (x answered 400)"), "{told}");
+        }
+    }
 }

@@ -186,22 +186,14 @@ fn says_too_long(message: &str) -> bool {
     CONTEXT_TEXTS.iter().any(|text| message.contains(text))
 }
 
-/// What a user may be told: who failed, how, and for the commoner cases what to do.
+/// What a user may be told: who failed, and how.
 pub fn failure(provider: &str, secret: Option<&str>, error: &CallError) -> Failure {
     let kind = classify(error).kind;
     let mut shown = error.clone();
     if let CallError::Answered(answer) = &mut shown {
         answer.message = presentable(&answer.message, secret);
     }
-    let advice = match kind {
-        FailureKind::Unauthorized => format!("; check providers.{provider}.apiKey"),
-        FailureKind::Billing => "; the account has no credit left".to_owned(),
-        FailureKind::ContextTooLong => "; the conversation is too long for this model".to_owned(),
-        FailureKind::Transient | FailureKind::RateLimited | FailureKind::Overloaded | FailureKind::Refused => {
-            String::new()
-        }
-    };
-    let detail = ellipsis(&format!("{provider} {shown}{advice}"), DETAIL_CHARS_MAX).into_owned();
+    let detail = ellipsis(&format!("{provider} {shown}"), DETAIL_CHARS_MAX).into_owned();
     Failure { kind, detail }
 }
 
@@ -283,10 +275,7 @@ mod tests {
     fn what_a_user_is_told_has_no_key_and_is_short() {
         let error = answered(401, &[], "Incorrect API key provided: sk-abcdefghijkl. And secret-1 too.\n\nBye");
         let told = failure("openai", Some("secret-1"), &error).detail;
-        assert_eq!(
-            told,
-            "openai answered 401: Incorrect API key provided: … And … too. Bye; check providers.openai.apiKey"
-        );
+        assert_eq!(told, "openai answered 401: Incorrect API key provided: … And … too. Bye");
         let long = failure("p", None, &answered(500, &[], &"é".repeat(1000))).detail;
         assert!(long.chars().count() <= MESSAGE_CHARS_MAX + 20, "{long}");
     }

@@ -9,7 +9,7 @@ use domain::chat::{Message, StopReason};
 use domain::history::Kept;
 use domain::ids::TurnId;
 use domain::keys::SessionKind;
-use domain::prompt::{RequestParts, Round, chat_request};
+use domain::prompt::{Nudge, RequestParts, Round, chat_request};
 use domain::request::ChatRequest;
 use domain::transcript::{Entry, Transcript, TreeIndex, turn_record};
 use protocol::session::TurnRecord;
@@ -43,10 +43,12 @@ pub enum Told {
 }
 
 /// How a request is to be made.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Asked {
     /// Whether tools are on offer.
     pub tools: Tools,
+    /// What the model is told behind the conversation.
+    pub nudge: Option<Nudge>,
     /// What may be offered.
     pub kind: SessionKind,
     /// Whether the conversation begins anew with the turn.
@@ -102,6 +104,7 @@ impl Context {
                 Tools::Offered => Round::Open,
                 Tools::Withheld => Round::Last,
             },
+            nudge: asked.nudge.as_ref(),
             begins_anew: asked.begins_anew,
         };
         chat_request(&parts, &mut self.kept)

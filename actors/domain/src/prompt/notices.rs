@@ -9,6 +9,11 @@ pub const CANCELLED_NOTICE: &str = "Stopped. This message was cancelled before i
 pub const EMPTY_ANSWER: &str =
     "Sorry, the model gave an empty answer to this. Please try again, or say it differently.";
 
+/// Told to the user when the model said nothing about what it did in all its tool rounds.
+pub fn max_rounds_notice(rounds: u32) -> String {
+    format!("I used all {rounds} tool rounds of this message without finishing. Say `continue` to let me go on.")
+}
+
 /// Told to the user in place of an answer when a turn was given up: `crashes` are those of the turn itself, `deaths` the
 /// times that the whole process ended while it ran.
 pub fn dead_letter_notice(turn: TurnId, crashes: u32, deaths: u32) -> String {

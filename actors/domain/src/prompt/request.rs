@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Frame;
+use super::{Frame, Nudge};
 use crate::body::{ContextRole, HistorySource, TurnBody};
 use crate::budget::{message_tokens, text_tokens};
 use crate::chat::{AssistantMessage, Content, Message, StopReason, Usage};
@@ -23,7 +23,7 @@ pub const LAST_ROUND_INSTRUCTION: &str = "You have used all tool rounds of this 
 pub enum Round {
     /// Tools are on offer.
     Open,
-    /// The tool rounds are used up: no tool may be called, and the model is asked to sum up.
+    /// No tool may be called: the rounds are used up, and the model is asked to sum up, or the nudge says why.
     Last,
 }
 
@@ -48,6 +48,8 @@ pub struct RequestParts<'a> {
     pub body: &'a TurnBody,
     /// Which round.
     pub round: Round,
+    /// What is told to the model last, if not what the round says.
+    pub nudge: Option<&'a Nudge>,
     /// Whether the conversation begins anew with this turn, which the transcript does not say yet.
     pub begins_anew: bool,
 }
@@ -56,10 +58,12 @@ pub struct RequestParts<'a> {
 /// body is shown in that place. `kept` belongs to the transcript.
 pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
     let system_tail = system_tail(parts.body);
-    let (choice, instruction) = match parts.round {
+    let (choice, told) = match parts.round {
         Round::Open => (ToolChoice::Auto, None),
-        Round::Last => (ToolChoice::None, Some(Message::User([Content::text(LAST_ROUND_INSTRUCTION)].into()))),
+        Round::Last => (ToolChoice::None, Some(LAST_ROUND_INSTRUCTION.to_owned())),
     };
+    let told = parts.nudge.map(Nudge::text).or(told);
+    let instruction = told.map(|text| Message::User([Content::text(text)].into()));
     let tail_tokens = system_tail.as_ref().map_or(0, |tail| text_tokens(SYSTEM_SEPARATOR) + text_tokens(tail));
     let asked = parts.frame.tokens + tail_tokens + instruction.as_ref().map_or(0, message_tokens);
     let budget = parts.context_window_tokens.saturating_sub(asked + u64::from(parts.max_tokens) + RESERVE_TOKENS);

@@ -59,6 +59,7 @@ fn build(transcript: &Transcript, number: u128, body: &TurnBody, round: Round) -
         turn: turn(number),
         body,
         round,
+        nudge: None,
     };
     chat_request(&parts, &mut Kept::default())
 }

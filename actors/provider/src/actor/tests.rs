@@ -195,11 +195,11 @@ fn what_does_not_pass_fails_at_once_and_says_who_and_why() {
         let model = Model::start().await;
         let mut scene = Scene::server(&model);
         for (what, kind, part) in [
-            ("401", FailureKind::Unauthorized, "check providers.test.apiKey"),
-            ("context", FailureKind::ContextTooLong, "too long"),
+            ("401", FailureKind::Unauthorized, "test answered 401"),
+            ("context", FailureKind::ContextTooLong, "test answered 400"),
             ("404", FailureKind::Refused, "test answered 404"),
             // The last, as nobody is asked after it.
-            ("quota", FailureKind::Billing, "no credit"),
+            ("quota", FailureKind::Billing, "test answered 429"),
         ] {
             scene.complete(&format!("[[error={what}]]")).await;
             let failure = scene.failed().await;
@@ -286,7 +286,7 @@ fn an_account_without_credit_is_asked_once_and_not_for_each_message() {
             scene.complete("[[error=quota]]").await;
             let failure = scene.failed().await;
             assert_eq!(failure.kind, FailureKind::Billing);
-            assert!(failure.detail.contains("no credit left"), "{}", failure.detail);
+            assert!(failure.told("test").contains("no credit left"), "{failure}");
         }
         assert_eq!(model.stats().requests, 1);
     });

@@ -59,6 +59,7 @@ impl Session {
         let (Some(context), Some((accepted, body, _))) = (&mut live.context, live.machine.body()) else { return };
         let asked = Asked {
             tools: call.tools,
+            nudge: call.nudge,
             kind: self.shared.config.policies.kind(self.lease.key(), &accepted.source),
             begins_anew: live.machine.begins_anew(),
         };
@@ -167,7 +168,8 @@ impl Session {
             Event::Delta { delta, .. } => self.step(Input::Delta(delta), ctx),
             Event::Completed { message, .. } => self.step(Input::Completed(message), ctx),
             Event::Failed { failure, .. } => {
-                self.step(Input::Failed(failure.kind.word(), failed_notice(&failure.detail)), ctx);
+                let text = failure.told(&self.shared.config.provider);
+                self.step(Input::Failed(failure.kind.word(), text), ctx);
             }
         }
     }

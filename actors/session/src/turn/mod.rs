@@ -20,7 +20,8 @@
 //! | Loading | body read; attempt ≥ 2 | commit `Started`, wait for it, go on where the last commit stands |
 //! | Loading | body read; crashed or died too often | commit the notice, end as dead letter |
 //! | WaitingForPermit | permit | call the model |
-//! | Thinking | message without calls, or beyond the last round | commit it with the end of the turn |
+//! | Thinking | message without calls, or where none is allowed | commit it with the end of the turn |
+//! | Thinking | blank message, or none but nameless calls | keep nothing of it; next round, in the end without tools |
 //! | Thinking | message with calls | commit it with the first group as begun; run the group when durable |
 //! | Thinking | failure | commit an error message with the end of the turn |
 //! | RunningTools | a result | commit it; behind the last one of its group, with the next group as begun |
@@ -42,6 +43,7 @@ mod calls;
 mod machine;
 mod recover;
 mod replies;
+mod runner;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -52,6 +54,7 @@ use std::time::Duration;
 use domain::chat::{AssistantMessage, ToolCall, ToolResult};
 use domain::command::Command;
 use domain::ids::{Attempt, TurnId};
+use domain::prompt::Nudge;
 use domain::request::ToolSpec;
 use domain::reset::Reason;
 use domain::transcript::{Addition, TurnClose};
@@ -235,12 +238,14 @@ impl Waits {
 }
 
 /// A model call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// Round, from 1.
     pub round: u32,
-    /// Whether tools are on offer; without them the model is asked to sum up.
+    /// Whether tools are on offer; without them the model is asked to sum up, unless it is told something else.
     pub tools: Tools,
+    /// What it is told behind the conversation.
+    pub nudge: Option<Nudge>,
 }
 
 /// Whether a model call offers tools.
@@ -248,7 +253,7 @@ pub struct Call {
 pub enum Tools {
     /// It does.
     Offered,
-    /// No more rounds: an answer is wanted.
+    /// An answer is wanted.
     Withheld,
 }
 

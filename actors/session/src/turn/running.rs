@@ -17,6 +17,7 @@ use supervision::planted::{Bug, planted};
 use super::calls::{Calls, synthetic};
 use super::recover::{self, Cut};
 use super::replies::replies;
+use super::runner::Runner;
 use super::{Batch, Now, Record, Rules, Shown, Waits};
 use crate::inbox::Cancelled;
 
@@ -40,6 +41,9 @@ pub(super) struct Running {
     /// A group that runs as soon as it is durable that it begins.
     pub next_group: Vec<ToolCall>,
     pub usage: Usage,
+    pub runner: Runner,
+    /// Whether this round can call no tool.
+    pub withheld: bool,
     /// What this round's model call has said so far.
     pub partial: String,
     pub stop: Option<Why>,
@@ -121,6 +125,8 @@ impl Running {
             calls: Calls::default(),
             next_group: Vec::new(),
             usage: Usage::default(),
+            runner: Runner::default(),
+            withheld: false,
             partial: String::new(),
             stop: None,
             ending: None,

@@ -111,6 +111,10 @@ enum Step {
     Permit,
     Delta,
     Answer,
+    /// Without a word.
+    Blank,
+    /// A call without a name.
+    Nameless,
     Calls(Vec<bool>),
     Fail,
     ToolEnds(usize),
@@ -139,6 +143,8 @@ fn step() -> impl Strategy<Value = Step> {
         9 => Just(Step::Permit),
         2 => Just(Step::Delta),
         5 => Just(Step::Answer),
+        2 => Just(Step::Blank),
+        1 => Just(Step::Nameless),
         6 => proptest::collection::vec(any::<bool>(), 1..5).prop_map(Step::Calls),
         1 => Just(Step::Fail),
         9 => (0..4usize).prop_map(Step::ToolEnds),

@@ -124,7 +124,7 @@ fn a_failed_model_call_ends_the_turn_with_its_reason() {
         tell(&call.reply_to, Event::Failed { stamp: call.stamp, failure }).unwrap();
         let (_, finished) = stage.finished().await;
         assert_eq!(finished.result, TurnResult::Failed);
-        assert!(finished.text.contains("the account is empty"));
+        assert!(finished.text.contains("has no credit left") && finished.text.ends_with("(the account is empty)"));
         stage.turn("again", "fine").await;
     });
 }

@@ -1,12 +1,13 @@
 //! The rounds with the model: permit, answer, failure.
 
 use domain::chat::AssistantMessage;
-use domain::prompt::EMPTY_ANSWER;
+use domain::prompt::Nudge;
 use protocol::provider::Delta;
 use protocol::turn::TurnProgress;
 
 use super::Machine;
 use crate::turn::calls::{self, Calls};
+use crate::turn::runner::{Next, Terms};
 use crate::turn::running::Phase;
 use crate::turn::{Call, Effect, Now, Record, Tools};
 
@@ -29,8 +30,11 @@ impl Machine {
         };
         turn.phase = Phase::Thinking;
         turn.progress = now.mono;
-        let tools = if turn.round > max { Tools::Withheld } else { Tools::Offered };
-        out.push(Effect::CallModel(Call { round: turn.round, tools }));
+        let last = turn.round > max;
+        let nudge = turn.runner.take_nudge().filter(|_| !last);
+        turn.withheld = last || nudge == Some(Nudge::Words);
+        let tools = if turn.withheld { Tools::Withheld } else { Tools::Offered };
+        out.push(Effect::CallModel(Call { round: turn.round, tools, nudge }));
     }
 
     pub(super) fn delta(&mut self, delta: Delta, now: Now, out: &mut Vec<Effect>) {
@@ -57,26 +61,26 @@ impl Machine {
         };
         turn.progress = now.mono;
         turn.usage = turn.usage.plus(message.usage);
-        if turn.round > rules.max_tool_iterations {
-            // Tools were not on offer; a model that calls one all the same is not obeyed.
-            message.calls = Vec::new();
-        }
-        let more = !message.calls.is_empty();
-        if !more && message.text.is_empty() {
-            message.text = EMPTY_ANSWER.to_owned();
-        }
+        let used_up = (turn.round > rules.max_tool_iterations).then_some(rules.max_tool_iterations);
+        let next = turn.runner.judge(&mut message, Terms { withheld: turn.withheld, used_up });
         let text = message.text.as_str().into();
+        let more = next != Next::Answer;
         out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more, merge: false })));
-        let batch = if more {
-            calls::make_ids_unique(&mut message);
-            turn.calls = Calls::new(&message.calls);
-            turn.next_group = turn.calls.begin_group(&rules.tools);
-            let mut batch = turn.batch();
-            batch.records.push(Record::Assistant(message, None));
-            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
-            batch
-        } else {
-            turn.answer(message)
+        let batch = match next {
+            Next::Calls => {
+                calls::make_ids_unique(&mut message);
+                turn.calls = Calls::new(&message.calls);
+                turn.next_group = turn.calls.begin_group(&rules.tools);
+                let mut batch = turn.batch();
+                batch.records.push(Record::Assistant(message, None));
+                batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+                batch
+            }
+            Next::Answer => turn.answer(message),
+            Next::Again => {
+                self.ask_permit(out);
+                return;
+            }
         };
         self.save(batch, out);
     }

@@ -134,7 +134,8 @@ impl World {
                 }
                 Effect::CallModel(call) => {
                     assert!(self.call.is_none());
-                    assert_eq!(call.tools == Tools::Withheld, call.round > rules().max_tool_iterations);
+                    let last = call.round > rules().max_tool_iterations;
+                    assert_eq!(call.tools == Tools::Withheld, last || call.nudge == Some(Nudge::Words));
                     self.call = Some(call);
                 }
                 Effect::Command(_) => {
@@ -264,6 +265,13 @@ impl World {
             Step::Permit if std::mem::take(&mut self.permit) => self.give(Input::Permitted),
             Step::Delta if self.call.is_some() => self.give(Input::Delta(Delta::Text("x".to_owned()))),
             Step::Answer if self.call.take().is_some() => self.give(Input::Completed(message(&[]))),
+            Step::Blank if self.call.take().is_some() => {
+                self.give(Input::Completed(Box::new(AssistantMessage { text: " ".to_owned(), ..*message(&[]) })));
+            }
+            Step::Nameless if self.call.take().is_some() => {
+                self.serial += 1;
+                self.give(Input::Completed(message(&[(format!("{}-n", self.serial), "")])));
+            }
             Step::Calls(reads) if self.call.take().is_some() => {
                 self.serial += 1;
                 let name = |read: &bool| if *read { "read" } else { "exec" };
@@ -333,6 +341,8 @@ impl World {
             | Step::Permit
             | Step::Delta
             | Step::Answer
+            | Step::Blank
+            | Step::Nameless
             | Step::Calls(_)
             | Step::Fail
             | Step::ToolEnds(_)
@@ -416,6 +426,8 @@ pub(super) fn keep(kept: &mut Kept, record: Record) {
             assert!(kept.user, "an answer before the question");
             assert_eq!(open_calls(kept), 0, "a message while calls have no result");
             assert!(close.is_none() || message.calls.is_empty());
+            assert!(message.calls.iter().all(|call| !call.name.is_empty()), "a call without a name is kept");
+            assert!(close != Some(TurnClose::Done) || !message.text.trim().is_empty(), "an end without a word");
             kept.messages.push(Message::Assistant(message.into()));
         }
         Record::Tool(result) => {

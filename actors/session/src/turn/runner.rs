@@ -1,0 +1,73 @@
+//! What becomes of a model's answer that is none: asked again, with a word on why, and not for ever. Pure.
+
+use domain::chat::AssistantMessage;
+use domain::prompt::{EMPTY_ANSWER, Nudge, max_rounds_notice};
+
+/// What a turn has come through with its model since it last called a tool.
+#[derive(Debug, Default)]
+pub struct Runner {
+    /// Answers without a word.
+    blanks: u8,
+    /// Answers that called nothing but tools without a name.
+    nameless: u8,
+    /// What the next call tells the model.
+    nudge: Option<Nudge>,
+}
+
+/// What an answer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Whether no tool could be called.
+    pub withheld: bool,
+    /// Rounds with tools, when those are used up.
+    pub used_up: Option<u32>,
+}
+
+/// What becomes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Its calls are run.
+    Calls,
+    /// It is the answer.
+    Answer,
+    /// It is not kept, and the model is asked again.
+    Again,
+}
+
+// === impl Runner ===
+
+impl Runner {
+    /// Judges a message: calls that are not obeyed are taken out, and an answer that is blank for good is replaced.
+    pub fn judge(&mut self, message: &mut AssistantMessage, terms: Terms) -> Next {
+        let called = !message.calls.is_empty();
+        // Where tools are withheld, a model that calls one all the same is not obeyed.
+        message.calls.retain(|call| !terms.withheld && !call.name.trim().is_empty());
+        if !message.calls.is_empty() {
+            *self = Self::default();
+            return Next::Calls;
+        }
+        if called && !terms.withheld {
+            self.nameless += 1;
+            self.nudge = Some(if self.nameless == 1 { Nudge::Nameless } else { Nudge::Words });
+            return Next::Again;
+        }
+        if !message.text.trim().is_empty() {
+            return Next::Answer;
+        }
+        if terms.withheld {
+            message.text = terms.used_up.map_or_else(|| EMPTY_ANSWER.to_owned(), max_rounds_notice);
+            return Next::Answer;
+        }
+        self.blanks += 1;
+        self.nudge = (self.blanks > 1).then_some(Nudge::Words);
+        Next::Again
+    }
+
+    /// What the next call tells the model.
+    pub fn take_nudge(&mut self) -> Option<Nudge> {
+        self.nudge.take()
+    }
+}
+
+#[cfg(test)]
+mod tests;
