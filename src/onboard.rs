@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use domain::prompt::TEMPLATES;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
@@ -43,40 +44,8 @@ pub struct OnboardError {
     pub source: io::Error,
 }
 
-/// Files of a fresh workspace.
-const FILES: &[(&str, &str)] = &[
-    (
-        "AGENTS.md",
-        "# Working rules\n\n\
-         - Answer briefly; go into detail when asked.\n\
-         - Look before changing: read a file before writing to it.\n\
-         - Say what you did and what you could not do.\n\
-         - Ask before anything that cannot be undone.\n",
-    ),
-    (
-        "SOUL.md",
-        "# Character\n\n\
-         Calm, precise and friendly. Admits not knowing. Prefers the simple way.\n",
-    ),
-    (
-        "USER.md",
-        "# The person you work for\n\n\
-         Fill in what the agent should know about you:\n\n\
-         - Name:\n\
-         - Language:\n\
-         - Time zone:\n\
-         - What you usually need:\n",
-    ),
-    (
-        "TOOLS.md",
-        "# Notes on tools\n\n\
-         Facts about this machine that help when using tools: where projects are, which commands to prefer, \
-         what to leave alone.\n",
-    ),
-];
-
 /// Directories of a fresh workspace.
-const DIRECTORIES: &[&str] = &["memory", "skills", "sessions"];
+const DIRECTORIES: &[&str] = &["memory", "prompts", "skills", "sessions"];
 
 /// Makes what is missing of configuration and workspace. Blocks: for the command line only.
 /// A new file names the workspace when it is not at its usual place, so that the next start finds it.
@@ -92,7 +61,7 @@ pub fn onboard(paths: &Paths) -> Result<Report, OnboardError> {
     for name in DIRECTORIES {
         work.directory(&paths.workspace.join(name))?;
     }
-    for (name, text) in FILES {
+    for (name, text) in TEMPLATES {
         work.file(&paths.workspace.join(name), text)?;
     }
     Ok(work)
@@ -184,10 +153,9 @@ mod tests {
         let home = root.path().join("deep/home");
         let report = run(&request(&home)).unwrap();
         assert_eq!(report.kept, [] as [PathBuf; 0]);
-        for name in
-            ["config.json", "workspace/AGENTS.md", "workspace/SOUL.md", "workspace/USER.md", "workspace/TOOLS.md"]
-        {
-            assert!(report.created.contains(&home.join(name)) && home.join(name).is_file(), "{name}");
+        for name in ["config.json"].into_iter().chain(TEMPLATES.iter().map(|(name, _)| *name)) {
+            let path = if name == "config.json" { home.join(name) } else { home.join("workspace").join(name) };
+            assert!(report.created.contains(&path) && path.is_file(), "{name}");
         }
         for name in ["workspace/memory", "workspace/skills", "workspace/sessions"] {
             assert!(report.created.contains(&home.join(name)) && home.join(name).is_dir(), "{name}");

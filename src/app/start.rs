@@ -8,7 +8,7 @@ use channel::outbox::{Board, Deliverer, Inlet, Parts, PushChannel, PushChannels,
 use channel::{Hub, Phase};
 use journal::LogJournal;
 use registry::{Registry, RegistryConfig};
-use session::{Deps, PushLimits, SessionConfig, Shared, Transcripts};
+use session::{Deps, PromptConfig, PushLimits, SessionConfig, Shared, Transcripts, plant};
 use tools::{Catalog, Tool};
 
 use super::children::Children;
@@ -47,6 +47,11 @@ impl App {
         let exporter = crate::otel::start(&mut metrics, &crate::commands::environment())
             .map_err(|error| Exit::new(ExitCode::Config, format!("{error:#}")))?;
         let ground = Ground::take(&loaded, purpose, world, metrics).await?;
+        match purpose {
+            Purpose::Gateway | Purpose::OneShot => plant(&*ground.ports.disk, &loaded.paths.workspace),
+            // What embeds it, or only looks, finds nothing new there.
+            Purpose::Embedded | Purpose::AtRest => {}
+        }
         let keepers = Keepers::open(&loaded, purpose, &ground, channels)?;
         let hub = Hub::new();
         let gauges = start_sessions(&loaded, purpose, &ground, &keepers, &hub, &model, tools)?;
@@ -203,6 +208,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
     let (defaults, runtime) = (&loaded.config.agents.defaults, &loaded.config.runtime);
     SessionConfig {
         workspace: loaded.paths.workspace.clone(),
+        prompt: PromptConfig { agent: defaults.bot_name.as_str().into() },
         model: model.model.clone(),
         provider: model.provider.clone(),
         max_tokens: defaults.max_tokens,

@@ -35,3 +35,4 @@ mod tidy;
 #[cfg(feature = "otel")]
 mod traces;
 mod unified;
+mod workspace;

@@ -4,11 +4,14 @@
 //! **Invariant:** no clock and no map order in here. The same parts give the same bytes, and a longer conversation only
 //! adds to the end, which is what the prompt caches of providers live on.
 
+mod hint;
 mod notices;
 mod nudge;
 mod request;
 mod system;
+mod templates;
 
+pub use hint::Hint;
 pub use notices::{
     CANCELLED_NOTICE, EMPTY_ANSWER, dead_letter_notice, failed_notice, max_rounds_notice, stuck_notice,
     too_large_notice,
@@ -16,6 +19,7 @@ pub use notices::{
 pub use nudge::Nudge;
 pub use request::{LAST_ROUND_INSTRUCTION, RESERVE_TOKENS, RequestParts, Round, chat_request};
 pub use system::{BOOTSTRAP_CHARS_MAX, BOOTSTRAP_FILES, BootstrapFile, Frame, SystemParts, system_prompt};
+pub use templates::{TEMPLATES, is_unmodified};
 
 #[cfg(test)]
 mod tests;

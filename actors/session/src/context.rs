@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::body::TurnBody;
 use domain::chat::{Message, StopReason};
 use domain::history::Kept;
-use domain::ids::TurnId;
+use domain::ids::{SessionKey, TurnId};
 use domain::keys::SessionKind;
 use domain::prompt::{Nudge, RequestParts, Round, chat_request};
 use domain::request::ChatRequest;
@@ -44,7 +44,9 @@ pub enum Told {
 
 /// How a request is to be made.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct Asked<'a> {
+    /// The session's key.
+    pub key: &'a SessionKey,
     /// Whether tools are on offer.
     pub tools: Tools,
     /// What the model is told behind the conversation.
@@ -89,14 +91,14 @@ impl Context {
     }
 
     /// The next model call of `turn`.
-    pub fn request(&mut self, turn: TurnId, body: &TurnBody, asked: Asked) -> ChatRequest {
+    pub fn request(&mut self, turn: TurnId, body: &TurnBody, asked: Asked<'_>) -> ChatRequest {
         let shared = &self.shared;
         let parts = RequestParts {
             model: shared.config.policies.of(asked.kind).model.as_ref().unwrap_or(&shared.config.model),
             max_tokens: shared.config.max_tokens,
             temperature: shared.config.temperature,
             context_window_tokens: shared.config.context_window_tokens,
-            frame: &shared.system.frame(asked.kind),
+            frame: &shared.system.frame(asked.kind, asked.key),
             transcript: &self.window.transcript,
             turn,
             body,

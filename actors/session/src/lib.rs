@@ -24,6 +24,7 @@ mod ledger;
 mod look;
 mod new_file;
 mod places;
+mod plant;
 mod reading;
 mod recent;
 pub mod repair;
@@ -37,6 +38,8 @@ mod view;
 
 pub use actor::Session;
 pub use index::{Index, LISTED_MAX};
+pub use plant::plant;
 pub use shared::{Deps, Neighbours, SessionConfig, Shared};
+pub use system::PromptConfig;
 pub use transcripts::Transcripts;
 pub use turn::PushLimits;

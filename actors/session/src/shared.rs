@@ -20,7 +20,7 @@ use supervision::{Gone, tell};
 
 use crate::hot::Hot;
 use crate::places::Places;
-use crate::system::SystemPrompt;
+use crate::system::{PromptConfig, SystemPrompt};
 use crate::transcripts::Transcripts;
 use crate::turn::{PushLimits, Rules};
 
@@ -29,6 +29,8 @@ use crate::turn::{PushLimits, Rules};
 pub struct SessionConfig {
     /// The workspace, with the files of the system prompt.
     pub workspace: PathBuf,
+    /// What the system prompt tells besides.
+    pub prompt: PromptConfig,
     /// Model name, as the provider knows it.
     pub model: Arc<str>,
     /// Provider name as configured.
@@ -153,7 +155,7 @@ impl Shared {
             model: Arc::clone(&config.model),
             push_limits: config.push_limits.clone(),
         });
-        let system = SystemPrompt::new(&config.workspace, &tools, &config.policies);
+        let system = SystemPrompt::new(&config.workspace, &config.prompt, &tools, &config.policies);
         let places = Places::new(config.running_max, metrics.clone());
         let hot = Hot::new(config.context_cache_bytes);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });

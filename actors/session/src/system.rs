@@ -1,45 +1,66 @@
 //! The system prompts, made of files of the workspace and kept for all sessions of the process: one for each set of tools
-//! that some kind of session may use.
+//! that some kind of session may use and each way in which answers are read.
+
+mod files;
 
 use std::collections::BTreeMap;
+use std::env::consts::{ARCH, OS};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::keys::SessionKind;
+use domain::ids::SessionKey;
+use domain::keys::{Key, SessionKind};
 use domain::policy::{ActiveTools, Policies};
-use domain::prompt::{BOOTSTRAP_FILES, BootstrapFile, Frame, SystemParts, system_prompt};
+use domain::prompt::{Frame, Hint, SystemParts, system_prompt};
 use domain::request::ToolSpec;
-use supervision::ports::{Disk, Ports};
+use supervision::ports::Ports;
 
-/// How long it is used before its files are looked at again.
+use files::Files;
+
+/// How long its files are trusted before they are looked at again.
 const FRESH_FOR: Duration = Duration::from_secs(2);
-/// Bytes of one file that are read.
-const FILE_BYTES_MAX: u64 = 256 * 1024;
+
+/// What the system prompt tells besides the files of the workspace.
+#[derive(Debug, Clone, Default)]
+pub struct PromptConfig {
+    /// What the agent calls itself.
+    pub agent: Arc<str>,
+}
 
 /// The one copy of the process.
 #[derive(Debug)]
 pub struct SystemPrompt {
     workspace: PathBuf,
+    config: PromptConfig,
     /// What is offered, without repetition.
     offers: Vec<Arc<[ToolSpec]>>,
     /// Which of them a kind of session is offered.
     by_kind: BTreeMap<SessionKind, usize>,
-    made: Mutex<Option<Made>>,
+    made: Mutex<Made>,
 }
 
-#[derive(Debug, Clone)]
+/// What distinguishes one system prompt from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Shape {
+    /// The place among the offers.
+    offer: usize,
+    hint: Hint,
+}
+
+#[derive(Debug, Default)]
 struct Made {
-    /// For each offer.
-    frames: Vec<Arc<Frame>>,
-    looked_at: Duration,
+    files: Files,
+    /// Of these files, as they are asked for: at most one for each shape.
+    frames: BTreeMap<Shape, Arc<Frame>>,
+    looked_at: Option<Duration>,
 }
 
 // === impl SystemPrompt ===
 
 impl SystemPrompt {
-    /// Not yet made.
-    pub fn new(workspace: &Path, tools: &[ToolSpec], policies: &Policies) -> Self {
+    /// Of no files yet.
+    pub fn new(workspace: &Path, config: &PromptConfig, tools: &[ToolSpec], policies: &Policies) -> Self {
         let mut offers: Vec<Arc<[ToolSpec]>> = Vec::new();
         let by_kind = SessionKind::ALL.map(|kind| {
             let offer = offered(tools, policies, kind);
@@ -49,34 +70,59 @@ impl SystemPrompt {
             }
             (kind, at)
         });
-        Self { workspace: workspace.to_owned(), offers, by_kind: by_kind.into(), made: Mutex::new(None) }
+        Self {
+            workspace: workspace.to_owned(),
+            config: config.clone(),
+            offers,
+            by_kind: by_kind.into(),
+            made: Mutex::default(),
+        }
     }
 
-    /// That of a kind of session, as it was last made.
-    pub fn frame(&self, kind: SessionKind) -> Arc<Frame> {
-        let at = self.by_kind.get(&kind).copied().unwrap_or_default();
-        let made = self.made().as_ref().and_then(|made| made.frames.get(at).cloned());
-        made.unwrap_or_else(|| Arc::new(Frame::new("", self.offers.get(at).cloned().unwrap_or_default())))
+    /// That of a session while it is of that kind, as its files were last seen.
+    pub fn frame(&self, kind: SessionKind, key: &SessionKey) -> Arc<Frame> {
+        let offer = self.by_kind.get(&kind).copied().unwrap_or_default();
+        let shape = Shape { offer, hint: Hint::of(&Key::from(key)) };
+        let mut made = self.made();
+        let Made { files, frames, .. } = &mut *made;
+        Arc::clone(frames.entry(shape).or_insert_with(|| Arc::new(self.make(shape, files))))
     }
 
-    /// Makes all anew if their files may have changed. Blocks: for the blocking pool.
+    /// Looks at the files again if they may have changed. Blocks: for the blocking pool.
     pub fn refresh(&self, ports: &Ports) {
         let now = ports.clock.mono();
-        if self.made().as_ref().is_some_and(|made| now.saturating_sub(made.looked_at) < FRESH_FOR) {
-            return;
+        let known = {
+            let made = self.made();
+            if made.looked_at.is_some_and(|looked_at| now.saturating_sub(looked_at) < FRESH_FOR) {
+                return;
+            }
+            made.files.clone()
+        };
+        let files = Files::look(&*ports.disk, &self.workspace, &known);
+        let mut made = self.made();
+        made.looked_at = Some(now);
+        if !made.files.says_the_same(&files) {
+            made.frames.clear();
         }
-        let bootstrap: Vec<BootstrapFile> =
-            BOOTSTRAP_FILES.iter().filter_map(|name| read(&*ports.disk, &self.workspace, name)).collect();
-        let workspace = self.workspace.to_string_lossy();
-        let frames = self.offers.iter().map(|tools| {
-            let parts = SystemParts { workspace: &workspace, tools, bootstrap: &bootstrap };
-            Arc::new(Frame::new(system_prompt(&parts), Arc::clone(tools)))
-        });
-        let made = Made { frames: frames.collect(), looked_at: now };
-        *self.made() = Some(made);
+        made.files = files;
     }
 
-    fn made(&self) -> MutexGuard<'_, Option<Made>> {
+    fn make(&self, shape: Shape, files: &Files) -> Frame {
+        let tools = self.offers.get(shape.offer).cloned().unwrap_or_default();
+        let parts = SystemParts {
+            agent: &self.config.agent,
+            version: env!("CARGO_PKG_VERSION"),
+            os: OS,
+            arch: ARCH,
+            workspace: &self.workspace.to_string_lossy(),
+            hint: shape.hint,
+            tools: &tools,
+            bootstrap: &files.bootstrap(),
+        };
+        Frame::new(system_prompt(&parts), Arc::clone(&tools))
+    }
+
+    fn made(&self) -> MutexGuard<'_, Made> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -88,14 +134,5 @@ fn offered(tools: &[ToolSpec], policies: &Policies, kind: SessionKind) -> Arc<[T
     tools.iter().filter(|tool| active.has(&tool.name)).cloned().collect()
 }
 
-/// A file that cannot be read is left out, as one that does not exist. The disk opens plain files only: a link would show
-/// the model what its tools may not read, and a pipe would never answer.
-fn read(disk: &dyn Disk, workspace: &Path, name: &str) -> Option<BootstrapFile> {
-    let path = workspace.join(name);
-    let stat = disk.stat(&path).ok()?;
-    if stat.directory || stat.length > FILE_BYTES_MAX {
-        return None;
-    }
-    let content = String::from_utf8_lossy(&disk.read(&path).ok()?).into_owned();
-    Some(BootstrapFile { name: name.to_owned(), content })
-}
+#[cfg(test)]
+mod tests;

@@ -75,6 +75,12 @@ pub trait Disk: Send + Sync + 'static {
     /// Bytes that may still be written to the file system that holds `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 
+    /// Opens an existing file for reading; no part of `below` may be a link, so that whoever may write below `root` cannot
+    /// make it show what lies elsewhere.
+    fn open_inside(&self, root: &Path, below: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.open(&root.join(below), Open::Read)
+    }
+
     /// The whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let file = self.open(path, Open::Read)?;

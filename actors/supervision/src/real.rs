@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use protocol::metrics::{ByState, KernelMetrics, Metrics};
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 use rustix::io::Errno;
 use uuid::Uuid;
 
@@ -57,6 +57,25 @@ fn stat_of(meta: &Metadata) -> Stat {
     Stat { length: meta.len(), directory: meta.is_dir(), stamp: (meta.dev(), meta.ino(), modified, changed) }
 }
 
+fn not_plain(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// Says of a link that it is one.
+fn of_link(error: io::Error) -> io::Error {
+    let links = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+    if links { not_plain("a symbolic link, not a regular file") } else { error }
+}
+
+/// An open file, unless it is a pipe, a directory or a device.
+fn plain(file: File) -> io::Result<Box<dyn DiskFile>> {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(not_plain("not a regular file"));
+    }
+    Ok(Box::new(RealFile { opened: stat_of(&meta), file }))
+}
+
 impl Disk for RealDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
         let mut options = OpenOptions::new();
@@ -73,16 +92,20 @@ impl Disk for RealDisk {
                 options.write(true).create_new(true);
             }
         }
-        let not_plain = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
-        let file = options.open(path).map_err(|error| {
-            let links = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
-            if links { not_plain("a symbolic link, not a regular file") } else { error }
-        })?;
-        let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(not_plain("not a regular file"));
+        options.open(path).map_err(of_link).and_then(plain)
+    }
+
+    fn open_inside(&self, root: &Path, below: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = openat(CWD, root, directory, Mode::empty())?;
+        for part in below.parent().unwrap_or(Path::new("")).components() {
+            let Component::Normal(name) = part else { return Err(not_plain("not a path below the directory")) };
+            at = openat(&at, name, directory | OFlags::NOFOLLOW, Mode::empty())?;
         }
-        Ok(Box::new(RealFile { opened: stat_of(&meta), file }))
+        let name = below.file_name().ok_or_else(|| not_plain("not the name of a file"))?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&at, name, flags, Mode::empty()).map_err(io::Error::from).map_err(of_link)?;
+        plain(file.into())
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Puts files in place, or only says what it would do.
 //!
-//! **Invariant:** the source is only read. What is there already is never overwritten. A file appears whole, under its
+//! **Invariant:** the source is only read. What is there already is never overwritten, unless it is a template that
+//! nobody wrote in. A file appears whole, under its
 //! name, or not at all; so a run that was killed is simply run again.
 
 use std::borrow::Cow;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use domain::exchange::{self, Remark, Transcribed};
 use domain::ids::SessionKey;
+use domain::prompt::TEMPLATES;
 use domain::stem::stem;
 use protocol::journal::{Move, Shelf};
 use session::shelf::{self, ARCHIVE, Closed};
@@ -231,6 +233,10 @@ impl Mover {
                 return Ok(Outcome::AlreadyHere { to: to.to_owned() });
             }
             There::Digest(there) if there == digest(bytes) => return Ok(Outcome::AlreadyHere { to: to.to_owned() }),
+            There::Bytes(there) if is_template(to, &there) => {
+                self.write(to, bytes, executable)?;
+                return Ok(Outcome::Moved { to: to.to_owned() });
+            }
             There::Bytes(_) | There::Digest(_) => {}
         }
         let copy = self.copy_of(to, bytes, same)?;
@@ -279,6 +285,11 @@ impl Mover {
             format!("{} cannot be written: {error}", to.display())
         })
     }
+}
+
+/// Whether a file is one that a fresh workspace gets, as it was written: nobody's work.
+fn is_template(path: &Path, bytes: &[u8]) -> bool {
+    TEMPLATES.iter().any(|(name, text)| path.ends_with(name) && bytes == text.as_bytes())
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {

@@ -7,7 +7,8 @@ use super::*;
 use crate::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
 use crate::chat::{Content, Message};
 use crate::history::Kept;
-use crate::ids::TurnId;
+use crate::ids::{SessionKey, TurnId};
+use crate::keys::Key;
 use crate::request::{ChatRequest, ToolChoice, ToolSpec};
 use crate::transcript::{Entry, EntryKind, Head, Transcript, UserEntry, UserMark};
 
@@ -73,18 +74,62 @@ fn texts(request: &ChatRequest) -> Vec<String> {
     request.messages.iter().map(text).collect()
 }
 
+fn file(name: &'static str, content: &str) -> BootstrapFile {
+    BootstrapFile { name, content: content.into() }
+}
+
+fn parts<'a>(tools: &'a [ToolSpec], bootstrap: &'a [BootstrapFile]) -> SystemParts<'a> {
+    let hint = Hint::None;
+    let (agent, version, os, arch, workspace) = ("Beet", "1.2.3", "linux", "x86_64", "/home/a/ws");
+    SystemParts { agent, version, os, arch, workspace, hint, tools, bootstrap }
+}
+
+fn assert_golden(prompt: &str, golden: &str) {
+    assert!(format!("{prompt}\n") == golden, "the golden file says something else than:\n{prompt}");
+}
+
 #[test]
-fn the_system_prompt_names_workspace_tools_and_files_in_order() {
-    let file = |name: &str, content: &str| BootstrapFile { name: name.to_owned(), content: content.to_owned() };
-    let bootstrap =
-        [file("USER.md", "likes tea"), file("AGENTS.md", "be kind"), file("TOOLS.md", " "), file("X.md", "no")];
-    let parts = SystemParts { workspace: "/home/a/ws", tools: &[tool()], bootstrap: &bootstrap };
-    let prompt = system_prompt(&parts);
-    assert!(prompt.contains("/home/a/ws\n") && prompt.contains("- read_file: Reads a file.\n"));
-    assert!(prompt.ends_with("\n# AGENTS.md\n\nbe kind\n\n# USER.md\n\nlikes tea\n"));
-    assert_eq!(prompt, system_prompt(&parts));
-    let bare = system_prompt(&SystemParts { tools: &[], bootstrap: &[], ..parts });
-    assert!(!bare.contains("# Tools"));
+fn the_system_prompt_is_made_of_its_parts_in_order() {
+    let files = [file("TOOLS.md", "use make"), file("USER.md", " likes tea\n"), file("AGENTS.md", "be kind")];
+    let tools = [tool()];
+    let whole = SystemParts { hint: Hint::Chat, ..parts(&tools, &files) };
+    assert_golden(&system_prompt(&whole), include_str!("golden/whole.txt"));
+    assert_eq!(system_prompt(&whole), system_prompt(&whole));
+    assert_golden(&system_prompt(&parts(&[], &[])), include_str!("golden/bare.txt"));
+}
+
+#[test]
+fn templates_that_nobody_changed_are_left_out_but_for_the_character() {
+    let files: Vec<BootstrapFile> = BOOTSTRAP_FILES
+        .into_iter()
+        .map(|name| file(name, TEMPLATES.iter().find(|(path, _)| *path == name).unwrap().1))
+        .collect();
+    assert_golden(&system_prompt(&parts(&[], &files)), include_str!("golden/fresh.txt"));
+    let changed = format!("{}- Be kind.\n", files[0].content);
+    let prompt = system_prompt(&parts(&[], &[file("AGENTS.md", &changed), file("SOUL.md", " \n")]));
+    assert!(prompt.ends_with(&format!("\n\n---\n\n## AGENTS.md\n\n{}", changed.trim())), "{prompt}");
+    let long = "x".repeat(BOOTSTRAP_CHARS_MAX * 2);
+    let prompt = system_prompt(&parts(&[], &[file("SOUL.md", &long)]));
+    assert!(prompt.len() < BOOTSTRAP_CHARS_MAX + 2000, "the middle of a long file is left out");
+}
+
+#[test]
+fn the_format_goes_by_the_place_of_the_session() {
+    for (key, hint) in [
+        ("telegram:7", Hint::Chat),
+        ("agent:main:discord:channel:general", Hint::Chat),
+        ("whatsapp:1@s.whatsapp.net", Hint::Plain),
+        ("sms:+49", Hint::Plain),
+        ("email:ann@example.org", Hint::Email),
+        ("cli:direct", Hint::Terminal),
+        ("mochat:room", Hint::Terminal),
+        ("websocket:telegram", Hint::None),
+        ("api:default", Hint::None),
+        ("agent:main:main", Hint::None),
+        ("unified:default", Hint::None),
+    ] {
+        assert_eq!(Hint::of(&Key::from(&SessionKey::new(key).unwrap())), hint, "{key}");
+    }
 }
 
 #[test]

@@ -58,6 +58,7 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         let (Some(context), Some((accepted, body, _))) = (&mut live.context, live.machine.body()) else { return };
         let asked = Asked {
+            key: self.lease.key(),
             tools: call.tools,
             nudge: call.nudge,
             kind: self.shared.config.policies.kind(self.lease.key(), &accepted.source),

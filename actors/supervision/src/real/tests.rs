@@ -81,3 +81,28 @@ fn links_pipes_and_directories_are_no_files() {
     assert_eq!(RealDisk.open(&link, Open::Create).err().unwrap().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "key");
 }
+
+#[test]
+fn what_is_read_inside_of_a_directory_lies_there_itself() {
+    use std::os::unix::fs::symlink;
+    let root = tempfile::tempdir().unwrap();
+    let (inside, outside) = (root.path().join("inside"), root.path().join("outside"));
+    for directory in [inside.join("memory"), outside.clone()] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    std::fs::write(inside.join("memory/a"), "mine").unwrap();
+    std::fs::write(outside.join("a"), "secret").unwrap();
+    symlink(&outside, inside.join("link")).unwrap();
+    symlink(outside.join("a"), inside.join("memory/b")).unwrap();
+    let file = RealDisk.open_inside(&inside, Path::new("memory/a")).unwrap();
+    let mut bytes = [0; 4];
+    assert_eq!((file.read_at(&mut bytes, 0).unwrap(), &bytes), (4, b"mine"));
+    for below in ["link/a", "memory/b", "memory", "../outside/a", "memory/../../outside/a", "/etc/passwd", "", "c"] {
+        assert!(RealDisk.open_inside(&inside, Path::new(below)).is_err(), "{below}");
+    }
+    symlink(&inside, root.path().join("way")).unwrap();
+    assert!(
+        RealDisk.open_inside(&root.path().join("way"), Path::new("memory/a")).is_ok(),
+        "the directory may be a link"
+    );
+}

@@ -83,6 +83,18 @@ fn nothing_is_overwritten_and_a_second_run_finds_everything() {
 }
 
 #[test]
+fn a_template_makes_room_as_long_as_nobody_wrote_in_it() {
+    for (path, template) in TEMPLATES {
+        let (to, disk) = (Path::new("/data/workspace").join(path), PowerCutDisk::new());
+        for (there, came) in [(*template, "theirs"), ("mine", "mine")] {
+            write_whole(&*disk, &to, there.as_bytes(), false).unwrap();
+            mover(Arc::clone(&disk)).put("file", path, &to, b"theirs", Same::Bytes, Vec::new());
+            assert_eq!(disk.read(&to).unwrap(), came.as_bytes(), "{path}");
+        }
+    }
+}
+
+#[test]
 fn a_run_that_is_cut_anywhere_and_run_again_ends_in_the_same_state() {
     let whole = place();
     let before = whole.operations();

@@ -53,6 +53,7 @@ fn config() -> SessionConfig {
         reset: Default::default(),
         push_limits: Default::default(),
         workspace: "/w".into(),
+        prompt: Default::default(),
         model: "m".into(),
         provider: "p".into(),
         max_tokens: 1000,
