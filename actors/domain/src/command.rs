@@ -57,7 +57,7 @@ pub enum Command {
         /// Its first message, for the model; that is no command any more.
         rest: Option<String>,
     },
-    /// Put a summary in place of what was said, but for the last messages.
+    /// Show the model only the last messages, and what has a label.
     Compact,
     /// Show so many of the last messages.
     History(usize),
@@ -123,7 +123,7 @@ pub const TABLE: &[Entry] = &[
     entry("/stop", "/stop [all]", "cancel the running turn; with `all` the waiting messages too"),
     entry("/new", "/new [message]", "begin a new conversation, with that message or the next"),
     entry("/reset", "/reset [message]", "the same"),
-    entry("/compact", "/compact", "summarise all but the last messages, to make room"),
+    entry("/compact", "/compact", "let the model see only the last 8 messages and what is labelled, to make room"),
     entry("/history", "/history [number]", "the last messages, 10 if no number is given, at most 50"),
     entry("/tree", "/tree", "the entries of the conversation and its branches"),
     entry("/branch", "/branch entry", "go on behind that entry; what came after it stays, as a branch"),

@@ -55,7 +55,7 @@ pub fn follow(
     let drawn = edit.check().and_then(|()| draw::draw_first(read, source, &edit, ports));
     Ok(match drawn {
         Ok(drawn) => Commanded { text: done(command, &drawn), drawn: Some(Box::new(drawn)) },
-        Err(EditError::NotCompacted(_)) => tell("There is nothing to summarise yet.".to_owned()),
+        Err(EditError::NotCompacted(_)) => tell("There is nothing to leave out yet.".to_owned()),
         Err(error) => tell(format!("Nothing was changed: {error}.")),
     })
 }
@@ -71,7 +71,10 @@ fn done(command: &Command, drawn: &Drawn) -> String {
         Command::Name(name) => format!("This session is called {name}."),
         Command::Compact => drawn.compacted.as_ref().map_or_else(String::new, |compacted| {
             let (before, after) = (compacted.tokens_before, compacted.tokens_after);
-            format!("Summarised: about {before} → {after} tokens.")
+            format!(
+                "The model now sees the last {KEPT_MESSAGES} messages or a few more, and what is labelled: about {before} → \
+                 {after} tokens. Nothing was removed from the transcript."
+            )
         }),
         Command::New { .. } | Command::History(_) | Command::Tree | Command::Usage | Command::Context => String::new(),
     }

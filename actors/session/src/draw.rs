@@ -97,7 +97,7 @@ pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) ->
         tree.insert(entry, &parent, Kind::of(&entry.kind), 0..0);
     }
     let [append_parent, leaf] = [tree.append_parent(), tree.leaf()].map(|id| id.map(Arc::from));
-    Ok(Drawn { additions, append_parent, leaf, compacted })
+    Ok(Drawn { word: edit.word(), additions, append_parent, leaf, compacted })
 }
 
 fn plan(tree: &TreeIndex, source: &Source, keep: Keep, summary: Option<&str>, now_ms: u64) -> Result<Plan, EditError> {

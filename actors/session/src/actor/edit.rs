@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::ids::{Attempt, SessionKey, TurnId};
-use domain::reset::Reason;
 use protocol::edit::{EDITS_MAX, Edit, EditError, Edited, Patience};
 use protocol::supervision::EventName;
 use tokio::sync::oneshot;
@@ -223,11 +222,11 @@ impl Session {
         self.shared.log.record(event);
     }
 
-    /// Tells that the conversation began anew by itself, once that is durable.
-    pub(super) fn tell_anew(&self, why: Option<Reason>, work: Option<(TurnId, Attempt)>) {
-        let Some(reason) = why else { return };
+    /// Tells that the conversation began anew, or what a command changed of it, once that is durable.
+    pub(super) fn tell_changes(&self, what: Option<String>, work: Option<(TurnId, Attempt)>) {
+        let Some(what) = what else { return };
         let mut event = self.event(EventName::SessionEdited, work.map(|(turn, _)| turn));
-        event.reason = Some(format!("reset: {}", reason.word()));
+        event.reason = Some(what);
         self.shared.log.record(event);
     }
 }

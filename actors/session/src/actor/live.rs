@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::ids::{Attempt, SessionId, TurnId};
-use domain::reset::Reason;
 use protocol::journal::Line;
 use protocol::provider::Permit;
 use protocol::trace::Begun;
@@ -75,8 +74,8 @@ pub(super) struct Submitted {
     pub before: Ledger,
     /// The attempt that it belongs to.
     pub work: Option<(TurnId, Attempt)>,
-    /// Why the conversation begins anew with it, if it does so by itself.
-    pub anew: Option<Reason>,
+    /// What it changes of the conversation, for the log.
+    pub changes: Option<String>,
     pub begun: Begun,
 }
 

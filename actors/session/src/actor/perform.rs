@@ -124,7 +124,7 @@ impl Session {
         let command = live.machine.answers_command();
         let setting = Setting { key: self.lease.key(), cwd: &cwd, said, command, wall_ms };
         let before = live.ledger.clone();
-        let (edits, anew) = (batch.edit.is_some(), batch.anew());
+        let (edits, changes) = (batch.edit.is_some(), batch.changes());
         let (commit, entries) = live.ledger.enter(batch, &setting, &*self.shared.ports.ids);
         if edits {
             // What the model is shown may be another part of the tree from now on.
@@ -137,7 +137,7 @@ impl Session {
         let lines = commit.lines.clone();
         let work = live.work.as_ref().map(|work| (work.turn, work.attempt));
         let begun = self.shared.begin_span();
-        live.submitted.push_back(Submitted { number, lines, durable: false, progress, before, work, anew, begun });
+        live.submitted.push_back(Submitted { number, lines, durable: false, progress, before, work, changes, begun });
         let outcome = self.shared.journal.commit(commit);
         ctx.spawn(outcome.into_actor(self).map(move |outcome, session, ctx| {
             if session.life == life {
@@ -194,7 +194,7 @@ impl Session {
             if only_number {
                 self.tell_written(submitted.number);
             }
-            self.tell_anew(submitted.anew, submitted.work);
+            self.tell_changes(submitted.changes, submitted.work);
             self.step(Input::Committed, ctx);
         }
     }

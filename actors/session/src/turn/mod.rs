@@ -294,18 +294,23 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Why the conversation begins anew with it, if it does so by itself.
-    pub fn anew(&self) -> Option<Reason> {
-        self.records.iter().find_map(|record| match record {
-            Record::Reset(reason) => Some(*reason),
+    /// What it changes of the conversation besides going on with it, in the words of the log: that it begins anew, or
+    /// what a command edits.
+    pub fn changes(&self) -> Option<String> {
+        let anew = self.records.iter().find_map(|record| match record {
+            Record::Reset(reason) => Some(format!("reset: {}", reason.word())),
             Record::User | Record::Assistant(..) | Record::Tool(_) => None,
-        })
+        });
+        let edit = self.edit.as_ref().filter(|drawn| self.turn.is_some() && !drawn.additions.is_empty());
+        anew.or_else(|| edit.map(|drawn| drawn.word.to_owned()))
     }
 }
 
 /// What an edit appends.
 #[derive(Debug, Default)]
 pub struct Drawn {
+    /// The word that the log has for the edit.
+    pub word: &'static str,
     /// In order.
     pub additions: Vec<Addition>,
     /// The parent of the line behind them.

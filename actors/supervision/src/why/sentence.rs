@@ -148,6 +148,7 @@ fn edited(reason: &str) -> &str {
         "reset" => "The conversation was begun anew by hand",
         "reset: daily" => "The conversation began anew because its hour of the day had come",
         "reset: idle" => "The conversation began anew because nobody had written for long enough",
+        "reset: new" => "The conversation began anew because somebody asked for it",
         "compact" => "The conversation was compacted by hand",
         "repair" => "The transcript was mended by hand",
         "fork" => "The conversation was copied",

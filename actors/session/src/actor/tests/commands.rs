@@ -23,6 +23,7 @@ fn commands_are_answered_without_the_model_and_never_shown_to_it() {
         let context = told(&mut stage, "/context").await;
         assert!(context.starts_with("The conversation has about "), "{context}");
         assert_eq!(told(&mut stage, "/name Plans for May").await, "This session is called Plans for May.");
+        assert_eq!(stage.logged(EventName::SessionEdited).await.reason.as_deref(), Some("rename"));
         let tree = told(&mut stage, "/tree").await;
         assert_eq!(tree.lines().count(), 5, "{tree}");
         assert!(tree.lines().skip(1).all(|line| line.starts_with("> ")), "{tree}");
@@ -53,6 +54,7 @@ fn a_new_conversation_begins_with_the_command_or_with_the_text_behind_it() {
         assert_eq!(texts(&call), ["fresh"]);
         stage.complete(&call, answer("air"));
         stage.finished().await;
+        assert_eq!(stage.logged(EventName::SessionEdited).await.reason.as_deref(), Some("reset: new"));
         let books = stage.journal.books();
         let resets = books.lines.iter().filter(|line| line.text.contains(r#""type":"reset""#));
         assert_eq!(resets.filter(|line| line.text.contains(r#""reason":"new""#)).count(), 2);
@@ -83,12 +85,12 @@ fn a_branch_goes_on_behind_the_entry_that_is_named() {
         let tree = told(&mut stage, "/tree").await;
         assert!(tree.contains("assistant: 1 [the fork]"), "{tree}");
         assert!(tree.lines().any(|line| line.starts_with("  ") && line.ends_with("user: two")), "{tree}");
-        assert_eq!(told(&mut stage, "/compact").await, "There is nothing to summarise yet.");
+        assert_eq!(told(&mut stage, "/compact").await, "There is nothing to leave out yet.");
     });
 }
 
 #[test]
-fn a_long_conversation_is_summarised_but_for_its_last_messages() {
+fn a_long_conversation_is_left_out_but_for_its_last_messages() {
     run_paused("compact", async {
         let mut stage = Stage::new();
         let long = "words ".repeat(200);
@@ -96,7 +98,7 @@ fn a_long_conversation_is_summarised_but_for_its_last_messages() {
             stage.turn(&format!("q{turn} {long}"), &format!("a{turn} {long}")).await;
         }
         let text = told(&mut stage, "/compact").await;
-        assert!(text.starts_with("Summarised: about ") && text.ends_with(" tokens."), "{text}");
+        assert!(text.starts_with("The model now sees the last 8 messages") && text.contains(" tokens."), "{text}");
         stage.say("more");
         let call = stage.called().await;
         let shown = texts(&call);
