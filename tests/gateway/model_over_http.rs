@@ -138,6 +138,30 @@ async fn a_model_without_a_word_is_asked_again_then_for_words_and_then_excused()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_repeats_itself_is_told_so_and_has_to_answer() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    let body = |text: &str| json!({"user": "a", "messages": [{"role": "user", "content": text}]});
+    let results = |request: &Value| {
+        let messages = request["messages"].as_array().unwrap().iter();
+        let results = messages.filter(|message| message["role"] == "tool");
+        results.map(|message| message["content"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (_, answer) = gateway.chat(body(r#"[[tool=list_dir {"path":"."}]][[rounds=9]]"#), None).await;
+    assert!(answer["choices"][0]["message"]["content"].as_str().unwrap().ends_with("results=6"), "{answer}");
+    let asked = model.requests();
+    assert_eq!((asked.len(), &asked[6]["tool_choice"]), (7, &json!("none")));
+    let told: Vec<bool> = results(&asked[6]).iter().map(|text| text.contains("made 3 times")).collect();
+    assert_eq!(told, [false, false, false, true, true, true]);
+    gateway.chat(body(r#"[[tool=read_file {"path":"/etc/hostname"}]][[rounds=3]]"#), None).await;
+    let refused = results(&model.requests().pop().unwrap()).split_off(6);
+    let told: Vec<bool> = refused.iter().map(|text| text.contains("asking again will not change that")).collect();
+    assert_eq!(told, [false, false, true], "{refused:?}");
+    assert_eq!(gateway.terminate().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_tool_result_reaches_the_model_as_a_file_that_it_can_read() {
     let model = Model::start_on_thread();
     let place = Place::with_model(&model.url(), json!({"agents": {"defaults": {"maxToolResultChars": 1000}}}));

@@ -17,6 +17,7 @@ use domain::ids::{SessionKey, ToolCallId};
 use domain::policy::{Access, Policy};
 use domain::stem::{stem, stem_of};
 use domain::text::first_chars;
+use protocol::tools::PERSISTED;
 use protocol::turn::Stamp;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -127,7 +128,7 @@ impl Offload {
 /// What the model is shown instead of a text, if that fits.
 fn reference(path: &str, text: &str, chars_max: usize) -> Option<String> {
     let size = text.chars().count();
-    let head = format!("[tool output persisted]\npath: {path}\nsize: {size} characters\npreview:\n");
+    let head = format!("{PERSISTED}\npath: {path}\nsize: {size} characters\npreview:\n");
     let room = chars_max.checked_sub(head.chars().count())?;
     Some(format!("{head}{}", first_chars(text, room.min(PREVIEW_CHARS))))
 }

@@ -15,6 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use domain::policy::{self, Access};
+use protocol::tools::OUTSIDE_WORKSPACE;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -56,7 +57,7 @@ pub(crate) enum PathError {
     Empty,
     #[error("the path contains a NUL character")]
     Nul,
-    #[error("`{0}` is outside the workspace; give a path inside it, relative to its root")]
+    #[error("`{0}` {OUTSIDE_WORKSPACE}; give a path inside it, relative to its root")]
     Outside(String),
     #[error("`{0}` is kept by the gateway for itself and not open to tools")]
     Private(String),

@@ -51,6 +51,11 @@ impl Calls {
         group
     }
 
+    /// The call of that id.
+    pub fn get(&self, id: &ToolCallId) -> Option<&ToolCall> {
+        self.list.iter().map(|(call, _)| call).find(|call| call.id == *id)
+    }
+
     /// Notes the end of a call; whether it was running.
     pub fn finish(&mut self, id: &ToolCallId) -> bool {
         let running = self.list.iter_mut().find(|(call, state)| call.id == *id && *state == CallState::Running);

@@ -26,6 +26,7 @@
 //! | Thinking | failure | commit an error message with the end of the turn |
 //! | RunningTools | a result | commit it; behind the last one of its group, with the next group as begun |
 //! | RunningTools | last result durable | next round |
+//! | any | the guard refuses a call of the group that begins | its result stands in the same commit; it does not run |
 //! | Idle | a turn waits | ask for a place among the running turns of the process; begin when it is there |
 //! | any | cancel | cancel the token, await running tools, answer the other calls, commit, end |
 //! | WaitingForPermit, Thinking, RunningTools | no progress | the same, as failed |
@@ -40,6 +41,7 @@
 //! only after a commit says so; one `Finished` per turn, after its end is durable; every call gets one result.
 
 mod calls;
+mod guard;
 mod machine;
 mod recover;
 mod replies;

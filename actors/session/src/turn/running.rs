@@ -8,6 +8,7 @@ use domain::chat::{AssistantMessage, StopReason, ToolCall, Usage};
 use domain::command::Command;
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::CANCELLED_NOTICE;
+use domain::request::ToolSpec;
 use domain::reset::Reason;
 use domain::transcript::TurnClose;
 use protocol::journal::{Accepted, InboxItem, Out, TurnEnd};
@@ -15,6 +16,7 @@ use protocol::turn::{Finished, Route, TurnProgress, TurnResult};
 use supervision::planted::{Bug, planted};
 
 use super::calls::{Calls, synthetic};
+use super::guard::Guard;
 use super::recover::{self, Cut};
 use super::replies::replies;
 use super::runner::Runner;
@@ -42,6 +44,7 @@ pub(super) struct Running {
     pub next_group: Vec<ToolCall>,
     pub usage: Usage,
     pub runner: Runner,
+    pub guard: Guard,
     /// Whether this round can call no tool.
     pub withheld: bool,
     /// What this round's model call has said so far.
@@ -126,6 +129,7 @@ impl Running {
             next_group: Vec::new(),
             usage: Usage::default(),
             runner: Runner::default(),
+            guard: Guard::default(),
             withheld: false,
             partial: String::new(),
             stop: None,
@@ -147,6 +151,7 @@ impl Running {
         self.user_written |= cut.written.user;
         self.round = progress.rounds;
         self.usage = progress.usage;
+        self.guard = Guard::rebuild(&cut.written);
         self.calls = Calls::new(&progress.calls);
         for result in &progress.results {
             self.calls.settle(result);
@@ -167,6 +172,28 @@ impl Running {
             batch.records.push(Record::User);
         }
         batch
+    }
+
+    /// Lets the next calls begin with `batch`. Those that the guard refuses have their result in it.
+    pub fn begin_calls(&mut self, tools: &[ToolSpec], batch: &mut Batch) {
+        loop {
+            let group = self.calls.begin_group(tools);
+            let none_waits = group.is_empty();
+            for call in group {
+                match self.guard.ask(&call) {
+                    None => self.next_group.push(call),
+                    Some(result) => {
+                        self.calls.finish(&call.id);
+                        self.guard.saw(&call, &result);
+                        batch.records.push(Record::Tool(result));
+                    }
+                }
+            }
+            if none_waits || !self.next_group.is_empty() {
+                break;
+            }
+        }
+        batch.tools_started = self.next_group.iter().map(|call| call.id.clone()).collect();
     }
 
     /// The end with the model's answer.

@@ -179,8 +179,7 @@ impl Machine {
             batch.records.push(Record::Tool(calls::synthetic(&call, OUTCOME_UNKNOWN)));
         }
         if turn.stop.is_none() {
-            turn.next_group = turn.calls.begin_group(&self.rules.tools);
-            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+            turn.begin_calls(&self.rules.tools, &mut batch);
         }
         self.save(batch, out);
     }

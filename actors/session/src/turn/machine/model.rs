@@ -31,8 +31,9 @@ impl Machine {
         turn.phase = Phase::Thinking;
         turn.progress = now.mono;
         let last = turn.round > max;
-        let nudge = turn.runner.take_nudge().filter(|_| !last);
-        turn.withheld = last || nudge == Some(Nudge::Words);
+        let circles = turn.guard.withholds_tools().then_some(Nudge::Words);
+        let nudge = turn.runner.take_nudge().or(circles).filter(|_| !last);
+        turn.withheld = last || nudge == Some(Nudge::Words) || turn.guard.withholds_tools();
         let tools = if turn.withheld { Tools::Withheld } else { Tools::Offered };
         out.push(Effect::CallModel(Call { round: turn.round, tools, nudge }));
     }
@@ -70,10 +71,9 @@ impl Machine {
             Next::Calls => {
                 calls::make_ids_unique(&mut message);
                 turn.calls = Calls::new(&message.calls);
-                turn.next_group = turn.calls.begin_group(&rules.tools);
                 let mut batch = turn.batch();
                 batch.records.push(Record::Assistant(message, None));
-                batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+                turn.begin_calls(&rules.tools, &mut batch);
                 batch
             }
             Next::Answer => turn.answer(message),

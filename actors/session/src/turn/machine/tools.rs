@@ -38,6 +38,9 @@ impl Machine {
         }
         turn.progress = now.mono;
         calls::shorten(&mut result, rules.max_tool_result_chars);
+        if let Some(call) = turn.calls.get(&result.call) {
+            turn.guard.saw(call, &result);
+        }
         let (call, name, is_error) = (result.call.clone(), result.name.clone(), result.is_error);
         out.push(Effect::Emit(turn.show(TurnProgress::ToolEnded { call, name, is_error })));
         let mut batch = turn.batch();
@@ -47,8 +50,7 @@ impl Machine {
             return;
         }
         if turn.stop.is_none() {
-            turn.next_group = turn.calls.begin_group(&rules.tools);
-            batch.tools_started = turn.next_group.iter().map(|call| call.id.clone()).collect();
+            turn.begin_calls(&rules.tools, &mut batch);
         }
         self.save(batch, out);
     }

@@ -23,7 +23,7 @@ proptest! {
 }
 
 /// A world with one message that waits for the model.
-fn thinking() -> World {
+pub(super) fn thinking() -> World {
     let mut world = World::new();
     world.take(Step::Enqueue);
     world.take(Step::Read);
@@ -32,7 +32,7 @@ fn thinking() -> World {
     world
 }
 
-fn calls(reads: &[bool]) -> Step {
+pub(super) fn calls(reads: &[bool]) -> Step {
     Step::Calls(reads.to_vec())
 }
 
@@ -70,54 +70,6 @@ fn too_many_rounds_end_in_a_summary() {
     world.take(calls(&[true]));
     world.take(Step::Durable);
     assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
-}
-
-#[test]
-fn blank_answers_are_not_kept_and_the_third_one_ends_the_turn_with_a_notice() {
-    let mut world = thinking();
-    for (round, tools, nudge) in [(2, Tools::Offered, None), (3, Tools::Withheld, Some(Nudge::Words))] {
-        world.take(Step::Blank);
-        assert!(world.commits.is_empty());
-        world.take(Step::Permit);
-        assert_eq!(world.call, Some(Call { round, tools, nudge }));
-    }
-    world.take(Step::Blank);
-    let [Record::User, Record::Assistant(notice, Some(TurnClose::Done))] = &*world.commits[0].records else {
-        panic!("{:?}", world.commits)
-    };
-    assert_eq!(notice.text, domain::prompt::EMPTY_ANSWER);
-    world.take(Step::Durable);
-    assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
-}
-
-#[test]
-fn a_call_without_a_name_is_explained_to_the_model_and_not_run() {
-    let mut world = thinking();
-    for (round, tools, nudge) in [(2, Tools::Offered, Nudge::Nameless), (3, Tools::Withheld, Nudge::Words)] {
-        world.take(Step::Nameless);
-        world.take(Step::Permit);
-        assert_eq!(world.call, Some(Call { round, tools, nudge: Some(nudge) }));
-    }
-    world.take(Step::Answer);
-    assert_eq!(world.commits[0].records.len(), 2);
-    world.take(Step::Durable);
-    assert!(world.runs.is_empty());
-    assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
-}
-
-#[test]
-fn a_last_round_without_a_word_says_that_the_rounds_are_used_up() {
-    let mut world = thinking();
-    for _ in 0..3 {
-        for step in [calls(&[true]), Step::Durable, Step::ToolEnds(0), Step::Durable, Step::Permit] {
-            world.take(step);
-        }
-    }
-    world.take(Step::Blank);
-    let Some(Record::Assistant(notice, Some(TurnClose::Done))) = world.commits[0].records.last() else {
-        panic!("{:?}", world.commits)
-    };
-    assert!(notice.text.contains("all 3 tool rounds"), "{}", notice.text);
 }
 
 #[test]
@@ -423,7 +375,7 @@ fn offer(world: &mut World, item: InboxItem) {
 }
 
 /// A world whose one message came from a chat that is sent its reply; the turn waits for the model.
-fn pushing() -> World {
+pub(super) fn pushing() -> World {
     let mut world = World::new();
     let pushed = |route| Arc::new(Accepted { route, ..Accepted::clone(&accepted(2)) });
     offer(&mut world, InboxItem { inline: Some(pushed(Route::Push(hook()))), ..item(2) });
@@ -432,7 +384,7 @@ fn pushing() -> World {
     world
 }
 
-fn told(world: &World) -> Vec<(u32, &str)> {
+pub(super) fn told(world: &World) -> Vec<(u32, &str)> {
     world.commits.iter().flat_map(|batch| &batch.out).map(|row| (row.id.n, &*row.text)).collect()
 }
 

@@ -1,0 +1,142 @@
+//! Calls that a turn makes again and again: seen, and in the end not run. Pure.
+//!
+//! | call | from then on |
+//! |---|---|
+//! | the same one, with the same result, [`SAME_MAX`] times in a row | refused; [`LOOP_MAX`] times: no tools at all |
+//! | the same page or search, [`REPEATS_MAX`] times in a turn | refused |
+//! | the same path outside the workspace, refused [`REPEATS_MAX`] times in a turn | refused for good |
+
+use std::collections::BTreeMap;
+
+use domain::chat::{Arguments, Content, Message, ToolCall, ToolResult};
+use protocol::tools::{OUTSIDE_WORKSPACE, PERSISTED};
+
+use super::calls::synthetic;
+use super::recover::Written;
+
+/// How often in a row a call may have the same result.
+const SAME_MAX: u32 = 3;
+/// How often in a row a call may be asked for, run or not, before no tool is offered any more.
+const LOOP_MAX: u32 = 6;
+/// How often in a turn the same thing may be asked for.
+const REPEATS_MAX: u32 = 2;
+/// Tools whose result stays the same for a turn, and the argument that tells.
+const STEADY: [(&str, &str); 2] = [("web_fetch", "url"), ("web_search", "query")];
+/// The argument that says which file is meant.
+const PATH: &str = "path";
+
+const LOOPS: &str = "Error: this exact call was made 3 times with the same result. Do something else, or answer with what \
+    you know.";
+const STAYS_OUTSIDE: &str = "Error: this path is outside the workspace, and asking again will not change that. Tell the \
+    person what you need.";
+
+/// What a turn has called so far.
+#[derive(Debug, Default)]
+pub struct Guard {
+    last: Option<(ToolCall, ToolResult)>,
+    /// How often in a row it was asked for.
+    same: u32,
+    /// Calls of steady tools.
+    asked: BTreeMap<(&'static str, String), u32>,
+    /// Paths that were refused.
+    outside: BTreeMap<String, u32>,
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// Of a turn that was cut.
+    pub fn rebuild(written: &Written) -> Self {
+        let mut guard = Self::default();
+        let mut calls: &[ToolCall] = &[];
+        for message in &written.messages {
+            match message {
+                Message::Assistant(assistant) => calls = &assistant.calls,
+                Message::ToolResult(result) => {
+                    if let Some(call) = calls.iter().find(|call| call.id == result.call) {
+                        let _ = guard.ask(call);
+                        guard.saw(call, result);
+                    }
+                }
+                Message::User(_) => {}
+            }
+        }
+        guard
+    }
+
+    /// The result of a call that is not to run.
+    pub fn ask(&mut self, call: &ToolCall) -> Option<ToolResult> {
+        if self.is_last(call) && self.same >= SAME_MAX {
+            return Some(synthetic(call, LOOPS));
+        }
+        if let Some((tool, argument, value)) = steady(call) {
+            let count = self.asked.entry((tool, value.to_owned())).or_default();
+            if *count >= REPEATS_MAX {
+                let text = format!(
+                    "Error: {tool} was called with this {argument} twice already in this turn; use the earlier result."
+                );
+                return Some(synthetic(call, &text));
+            }
+            *count += 1;
+        }
+        let refused = argument(call, PATH).and_then(|path| self.outside.get(path));
+        refused.filter(|count| **count >= REPEATS_MAX).map(|_| synthetic(call, STAYS_OUTSIDE))
+    }
+
+    /// Takes the result of a call, also of one that was refused.
+    pub fn saw(&mut self, call: &ToolCall, result: &ToolResult) {
+        if let Some(path) = argument(call, PATH)
+            && result.is_error
+            && text(result).is_some_and(|text| text.contains(OUTSIDE_WORKSPACE))
+        {
+            *self.outside.entry(path.to_owned()).or_default() += 1;
+        }
+        let refused = text(result) == Some(LOOPS);
+        if self.is_last(call) && (refused || self.last.as_ref().is_some_and(|(_, last)| is_same(last, result))) {
+            self.same += 1;
+        } else {
+            self.same = 1;
+            self.last = Some((call.clone(), result.clone()));
+        }
+    }
+
+    /// Whether the turn goes round in circles, so that no tool helps it.
+    pub fn withholds_tools(&self) -> bool {
+        self.same >= LOOP_MAX
+    }
+
+    fn is_last(&self, call: &ToolCall) -> bool {
+        self.last.as_ref().is_some_and(|(last, _)| last.name == call.name && last.arguments == call.arguments)
+    }
+}
+
+/// The steady tool that is called, the argument that tells, and its value.
+fn steady(call: &ToolCall) -> Option<(&'static str, &'static str, &str)> {
+    let (tool, name) = STEADY.into_iter().find(|(tool, _)| *tool == call.name)?;
+    Some((tool, name, argument(call, name)?))
+}
+
+fn argument<'c>(call: &'c ToolCall, name: &str) -> Option<&'c str> {
+    match &call.arguments {
+        Arguments::Object(arguments) => arguments.get(name)?.as_str(),
+        Arguments::Malformed { .. } => None,
+    }
+}
+
+/// Of a result that is one text.
+fn text(result: &ToolResult) -> Option<&str> {
+    match &*result.content {
+        [Content::Text { text }] => Some(text),
+        _ => None,
+    }
+}
+
+/// Whether two results say the same; where they are kept, in files of their own, does not count.
+fn is_same(one: &ToolResult, other: &ToolResult) -> bool {
+    let kept = |result| Some(text(result)?.strip_prefix(PERSISTED)?.split_once("\npath: ")?.1.split_once('\n')?.1);
+    let same = || one.content == other.content;
+    one.is_error == other.is_error && kept(one).zip(kept(other)).map_or_else(same, |(one, other)| one == other)
+}
+
+#[cfg(test)]
+mod tests;
