@@ -4,6 +4,7 @@ use domain::keys::{AgentId, Binding, Claim, DmScope, IdentityLinks, PeerKind, Ro
 use domain::policy::{Access, Pattern, Policies, Policy, Profile, SandboxLevel, ToolRule};
 use domain::reset::{Rule, Rules};
 use jiff::tz::TimeZone;
+use session::PromptConfig;
 
 use crate::config::{
     BindingConfig, Config, DmScopeWord, PeerKindWord, PolicyConfig, ResetConfig, ResetMode, SandboxWord, ToolProfile,
@@ -119,6 +120,23 @@ pub fn router(config: &Config) -> Option<Router> {
         bindings: config.bindings.iter().map(binding).collect(),
         unified: config.agents.defaults.unified_session,
     })
+}
+
+/// What the system prompt tells; skills may ask for what commands of the model find and see.
+pub fn prompt(config: &Config) -> PromptConfig {
+    let (defaults, exec) = (&config.agents.defaults, &config.tools.exec);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let [before, after] = [&exec.path_prepend, &exec.path_append].map(|path| path.as_deref().unwrap_or("").into());
+    let search = [before, path, after];
+    let search = search.iter().flat_map(std::env::split_paths).filter(|directory| directory.is_absolute());
+    let is_set = |key: &&String| std::env::var_os(key).is_some_and(|value| !value.is_empty());
+    let usual = ["HOME", "LANG", "TERM", "PATH"].map(str::to_owned);
+    PromptConfig {
+        agent: defaults.bot_name.as_str().into(),
+        disabled_skills: defaults.disabled_skills.iter().cloned().collect(),
+        search: search.collect(),
+        variables: usual.into_iter().chain(exec.allowed_env_keys.iter().filter(is_set).cloned()).collect(),
+    }
 }
 
 fn binding(written: &BindingConfig) -> Binding {

@@ -8,7 +8,7 @@ use channel::outbox::{Board, Deliverer, Inlet, Parts, PushChannel, PushChannels,
 use channel::{Hub, Phase};
 use journal::LogJournal;
 use registry::{Registry, RegistryConfig};
-use session::{Deps, PromptConfig, PushLimits, SessionConfig, Shared, Transcripts, plant};
+use session::{Deps, PushLimits, SessionConfig, Shared, Transcripts, plant};
 use tools::{Catalog, Tool};
 
 use super::children::Children;
@@ -208,7 +208,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
     let (defaults, runtime) = (&loaded.config.agents.defaults, &loaded.config.runtime);
     SessionConfig {
         workspace: loaded.paths.workspace.clone(),
-        prompt: PromptConfig { agent: defaults.bot_name.as_str().into() },
+        prompt: super::sessions::prompt(&loaded.config),
         model: model.model.clone(),
         provider: model.provider.clone(),
         max_tokens: defaults.max_tokens,

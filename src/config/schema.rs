@@ -84,6 +84,8 @@ section! {
         timezone: String = "UTC".into(), Kind::Text;
         /// What the agent calls itself.
         bot_name: String = "greenroom".into(), Kind::Text;
+        /// Skills that the model does not hear of, by name or directory.
+        disabled_skills: Vec<String> = Vec::new(), Kind::TextList;
         /// How hard a reasoning model thinks (`low`, `medium`, `high`, ...). Not set: the provider's choice.
         reasoning_effort: Option<String> = None, Kind::OptionalText;
         /// Whether all that the owner says is one session, whichever door it comes through: see `domain::keys`.
@@ -91,7 +93,7 @@ section! {
     }
     unused [
         "model_preset" "context_block_limit" "fallback_models" "max_concurrent_subagents" "fail_on_tool_error"
-        "provider_retry_mode" "tool_hint_max_length" "timezone_mode" "bot_icon" "disabled_skills"
+        "provider_retry_mode" "tool_hint_max_length" "timezone_mode" "bot_icon"
         "idle_compact_after_minutes" "session_ttl_minutes" "idle_compact_check_interval_seconds"
         "consolidation_ratio" "dream"
     ]

@@ -198,6 +198,47 @@ impl Key {
         }
     }
 
+    /// Whether it names a conversation of one request, which nothing outlives.
+    pub fn is_ephemeral(&self) -> bool {
+        match &self.base {
+            Base::Api(session) => session.starts_with("req:"),
+            Base::Agent(_, place) => matches!(place, Place::ApiRequest { .. }),
+            Base::Chat { .. }
+            | Base::WebSocket(_)
+            | Base::Cli(_)
+            | Base::Hook(_)
+            | Base::Cron(_)
+            | Base::Dream(_)
+            | Base::Node(_)
+            | Base::AcpBridge(_)
+            | Base::Unified
+            | Base::Heartbeat
+            | Base::Global
+            | Base::Unknown
+            | Base::Other(_) => false,
+        }
+    }
+
+    /// Whether it names work that nobody asked for just now: jobs, dreams, heartbeats, children.
+    pub fn is_internal(&self) -> bool {
+        self.heartbeat
+            || match &self.base {
+                Base::Agent(_, place) => matches!(place, Place::Cron { .. } | Place::Subagent(_)),
+                Base::Cron(_) | Base::Dream(_) | Base::Heartbeat => true,
+                Base::Chat { .. }
+                | Base::WebSocket(_)
+                | Base::Api(_)
+                | Base::Cli(_)
+                | Base::Hook(_)
+                | Base::Node(_)
+                | Base::AcpBridge(_)
+                | Base::Unified
+                | Base::Global
+                | Base::Unknown
+                | Base::Other(_) => false,
+            }
+    }
+
     /// How many sessions up its ancestor is that is no child, as far as the key says: 0 for anything but a child.
     pub fn subagent_depth(&self) -> usize {
         match &self.base {

@@ -4,10 +4,13 @@
 //! **Invariant:** no clock and no map order in here. The same parts give the same bytes, and a longer conversation only
 //! adds to the end, which is what the prompt caches of providers live on.
 
+mod front_matter;
 mod hint;
 mod notices;
 mod nudge;
+mod past;
 mod request;
+mod skills;
 mod system;
 mod templates;
 
@@ -17,8 +20,10 @@ pub use notices::{
     too_large_notice,
 };
 pub use nudge::Nudge;
+pub use past::{Past, past_of, read_past};
 pub use request::{LAST_ROUND_INSTRUCTION, RESERVE_TOKENS, RequestParts, Round, chat_request};
-pub use system::{BOOTSTRAP_CHARS_MAX, BOOTSTRAP_FILES, BootstrapFile, Frame, SystemParts, system_prompt};
+pub use skills::{Need, Skill, read_skill};
+pub use system::{BOOTSTRAP_CHARS_MAX, BOOTSTRAP_FILES, BootstrapFile, Frame, MEMORY_FILE, SystemParts, system_prompt};
 pub use templates::{TEMPLATES, is_unmodified};
 
 #[cfg(test)]

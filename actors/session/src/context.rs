@@ -8,8 +8,8 @@ use domain::body::TurnBody;
 use domain::chat::{Message, StopReason};
 use domain::history::Kept;
 use domain::ids::{SessionKey, TurnId};
-use domain::keys::SessionKind;
-use domain::prompt::{Nudge, RequestParts, Round, chat_request};
+use domain::keys::{Key, SessionKind};
+use domain::prompt::{Nudge, RequestParts, Round, chat_request, past_of};
 use domain::request::ChatRequest;
 use domain::transcript::{Entry, Transcript, TreeIndex, turn_record};
 use protocol::session::TurnRecord;
@@ -93,12 +93,14 @@ impl Context {
     /// The next model call of `turn`.
     pub fn request(&mut self, turn: TurnId, body: &TurnBody, asked: Asked<'_>) -> ChatRequest {
         let shared = &self.shared;
+        let (key, past) = (Key::from(asked.key), shared.system.past());
         let parts = RequestParts {
             model: shared.config.policies.of(asked.kind).model.as_ref().unwrap_or(&shared.config.model),
             max_tokens: shared.config.max_tokens,
             temperature: shared.config.temperature,
             context_window_tokens: shared.config.context_window_tokens,
-            frame: &shared.system.frame(asked.kind, asked.key),
+            frame: &shared.system.frame(asked.kind, &key),
+            past: &past_of(&past, &key, shared.system.remembers(asked.kind)),
             transcript: &self.window.transcript,
             turn,
             body,

@@ -3,20 +3,19 @@
 
 mod files;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env::consts::{ARCH, OS};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::ids::SessionKey;
 use domain::keys::{Key, SessionKind};
-use domain::policy::{ActiveTools, Policies};
-use domain::prompt::{Frame, Hint, SystemParts, system_prompt};
+use domain::policy::{Access, ActiveTools, Policies};
+use domain::prompt::{Frame, Hint, Need, Past, SystemParts, system_prompt};
 use domain::request::ToolSpec;
-use supervision::ports::Ports;
+use supervision::ports::{Disk, Ports};
 
-use files::Files;
+use files::{Desk, Files};
 
 /// How long its files are trusted before they are looked at again.
 const FRESH_FOR: Duration = Duration::from_secs(2);
@@ -26,6 +25,12 @@ const FRESH_FOR: Duration = Duration::from_secs(2);
 pub struct PromptConfig {
     /// What the agent calls itself.
     pub agent: Arc<str>,
+    /// Skills that are left out, by their names or directories.
+    pub disabled_skills: BTreeSet<String>,
+    /// Where commands are looked for.
+    pub search: Vec<PathBuf>,
+    /// Variables that commands see.
+    pub variables: BTreeSet<String>,
 }
 
 /// The one copy of the process.
@@ -35,9 +40,17 @@ pub struct SystemPrompt {
     config: PromptConfig,
     /// What is offered, without repetition.
     offers: Vec<Arc<[ToolSpec]>>,
-    /// Which of them a kind of session is offered.
-    by_kind: BTreeMap<SessionKind, usize>,
+    by_kind: BTreeMap<SessionKind, Open>,
     made: Mutex<Made>,
+}
+
+/// What is open to a kind of session.
+#[derive(Debug, Clone, Copy, Default)]
+struct Open {
+    /// The place among the offers.
+    offer: usize,
+    /// Whether it may read the workspace, and so hear of what is remembered of others.
+    memory: bool,
 }
 
 /// What distinguishes one system prompt from another.
@@ -46,6 +59,7 @@ struct Shape {
     /// The place among the offers.
     offer: usize,
     hint: Hint,
+    memory: bool,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +82,7 @@ impl SystemPrompt {
             if at == offers.len() {
                 offers.push(offer);
             }
-            (kind, at)
+            (kind, Open { offer: at, memory: policies.of(kind).workspace != Access::None })
         });
         Self {
             workspace: workspace.to_owned(),
@@ -80,9 +94,10 @@ impl SystemPrompt {
     }
 
     /// That of a session while it is of that kind, as its files were last seen.
-    pub fn frame(&self, kind: SessionKind, key: &SessionKey) -> Arc<Frame> {
-        let offer = self.by_kind.get(&kind).copied().unwrap_or_default();
-        let shape = Shape { offer, hint: Hint::of(&Key::from(key)) };
+    pub fn frame(&self, kind: SessionKind, key: &Key) -> Arc<Frame> {
+        let Open { offer, memory } = self.open_to(kind);
+        // Nothing is remembered in a conversation that nothing outlives.
+        let shape = Shape { offer, hint: Hint::of(key), memory: memory && !key.is_ephemeral() };
         let mut made = self.made();
         let Made { files, frames, .. } = &mut *made;
         Arc::clone(frames.entry(shape).or_insert_with(|| Arc::new(self.make(shape, files))))
@@ -98,13 +113,43 @@ impl SystemPrompt {
             }
             made.files.clone()
         };
-        let files = Files::look(&*ports.disk, &self.workspace, &known);
+        let desk = Desk {
+            disk: &*ports.disk,
+            workspace: &self.workspace,
+            disabled: &self.config.disabled_skills,
+            has: &|need| self.has(&*ports.disk, need),
+        };
+        let files = Files::look(desk, &known);
         let mut made = self.made();
         made.looked_at = Some(now);
-        if !made.files.says_the_same(&files) {
+        if !made.files.shows_the_same(&files) {
             made.frames.clear();
         }
         made.files = files;
+    }
+
+    /// What was kept of earlier conversations, of all sessions.
+    pub fn past(&self) -> Arc<[Past]> {
+        self.made().files.past()
+    }
+
+    /// Whether a session of that kind may hear of what is remembered of others.
+    pub fn remembers(&self, kind: SessionKind) -> bool {
+        self.open_to(kind).memory
+    }
+
+    fn open_to(&self, kind: SessionKind) -> Open {
+        self.by_kind.get(&kind).copied().unwrap_or_default()
+    }
+
+    fn has(&self, disk: &dyn Disk, need: Need<'_>) -> bool {
+        match need {
+            Need::Command(name) => {
+                let is_file = |directory: &PathBuf| disk.stat(&directory.join(name)).is_ok_and(|stat| !stat.directory);
+                !name.is_empty() && !name.contains('/') && self.config.search.iter().any(is_file)
+            }
+            Need::Variable(name) => self.config.variables.contains(name),
+        }
     }
 
     fn make(&self, shape: Shape, files: &Files) -> Frame {
@@ -118,6 +163,8 @@ impl SystemPrompt {
             hint: shape.hint,
             tools: &tools,
             bootstrap: &files.bootstrap(),
+            memory: files.memory().filter(|_| shape.memory),
+            skills: files.skills(),
         };
         Frame::new(system_prompt(&parts), Arc::clone(&tools))
     }

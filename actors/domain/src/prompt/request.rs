@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Frame, Nudge};
+use super::past::recent_history;
+use super::{Frame, Nudge, Past};
 use crate::body::{ContextRole, HistorySource, TurnBody};
 use crate::budget::{message_tokens, text_tokens};
 use crate::chat::{AssistantMessage, Content, Message, StopReason, Usage};
@@ -40,6 +41,8 @@ pub struct RequestParts<'a> {
     pub context_window_tokens: u64,
     /// System prompt and tools.
     pub frame: &'a Frame,
+    /// What was kept of earlier conversations of the session.
+    pub past: &'a [&'a Past],
     /// The conversation.
     pub transcript: &'a Transcript,
     /// The running turn.
@@ -57,7 +60,7 @@ pub struct RequestParts<'a> {
 /// Builds the request. If the running turn has no user entry in the transcript (it repeats one that was given up), its
 /// body is shown in that place. `kept` belongs to the transcript.
 pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
-    let system_tail = system_tail(parts.body);
+    let system_tail = system_tail(parts);
     let (choice, told) = match parts.round {
         Round::Open => (ToolChoice::Auto, None),
         Round::Last => (ToolChoice::None, Some(LAST_ROUND_INSTRUCTION.to_owned())),
@@ -89,11 +92,34 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
     }
 }
 
-/// The request's own instructions.
-fn system_tail(body: &TurnBody) -> Option<String> {
-    let own = body.context.iter().filter(|message| message.role == ContextRole::System);
+/// What belongs to this session or request alone.
+fn system_tail(parts: &RequestParts<'_>) -> Option<String> {
+    let recent = match parts.body.history {
+        HistorySource::Session if !parts.past.is_empty() => recent_history(parts.past, summary(parts.transcript)),
+        HistorySource::Session | HistorySource::Request => None,
+    };
+    let own = parts.body.context.iter().filter(|message| message.role == ContextRole::System);
     let texts: Vec<&str> = own.map(|message| message.text.trim()).collect();
-    (!texts.is_empty()).then(|| format!("# Instructions for this request\n\n{}", texts.join("\n\n")))
+    let own = (!texts.is_empty()).then(|| format!("# Instructions for this request\n\n{}", texts.join("\n\n")));
+    let all: Vec<String> = recent.into_iter().chain(own).collect();
+    (!all.is_empty()).then(|| all.join(SYSTEM_SEPARATOR))
+}
+
+/// What stands in the conversation for its beginning.
+fn summary(transcript: &Transcript) -> Option<&str> {
+    let boundary = |entry: &Entry| matches!(entry.kind, EntryKind::Compaction { .. } | EntryKind::Reset { .. });
+    match &transcript.entries().iter().rev().find(|entry| boundary(entry))?.kind {
+        EntryKind::Compaction { summary, .. } => Some(summary.as_str()),
+        EntryKind::Reset { .. }
+        | EntryKind::User(_)
+        | EntryKind::Assistant(_)
+        | EntryKind::ToolResult(_)
+        | EntryKind::Shown(_)
+        | EntryKind::BranchSummary(_)
+        | EntryKind::Silent(_)
+        | EntryKind::Leaf { .. }
+        | EntryKind::Opaque => None,
+    }
 }
 
 /// Entries that are only in the request: its context, and its message if the transcript has it not under this turn.

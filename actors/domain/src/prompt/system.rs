@@ -1,11 +1,13 @@
 //! The system prompt, and what the requests of all sessions have in common.
 //!
-//! Parts stand behind each other with [`SYSTEM_SEPARATOR`] between them: who the agent is, its files, its tools.
+//! Parts stand behind each other with [`SYSTEM_SEPARATOR`] between them: who the agent is, its files, its
+//! tools, its memory, its skills. What belongs to one session follows in the request's tail.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::{Hint, is_unmodified};
+use super::skills::{active_skills, skills_index};
+use super::{Hint, Skill, is_unmodified};
 use crate::budget::{text_tokens, tools_tokens};
 use crate::request::{SYSTEM_SEPARATOR, ToolSpec};
 use crate::text::head_and_tail;
@@ -21,6 +23,9 @@ pub struct BootstrapFile {
 
 /// Names of these files, in prompt order.
 pub const BOOTSTRAP_FILES: [&str; 4] = ["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md"];
+
+/// The file of the agent's memory, by its path in the workspace.
+pub const MEMORY_FILE: &str = "memory/MEMORY.md";
 
 /// Those that say nothing before their owner wrote into them: the character is one also as it comes.
 const SAY_NOTHING: [&str; 3] = ["AGENTS.md", "USER.md", "TOOLS.md"];
@@ -47,6 +52,10 @@ pub struct SystemParts<'a> {
     pub tools: &'a [ToolSpec],
     /// Bootstrap files that exist.
     pub bootstrap: &'a [BootstrapFile],
+    /// What is worth knowing in every conversation: the file [`MEMORY_FILE`].
+    pub memory: Option<&'a str>,
+    /// By directory.
+    pub skills: &'a [Skill],
 }
 
 /// What the requests of all sessions have in common, counted once.
@@ -72,7 +81,15 @@ impl Frame {
 
 /// The system prompt.
 pub fn system_prompt(parts: &SystemParts<'_>) -> String {
-    let all = [Some(identity(parts)), bootstrap(parts.bootstrap), tool_contract(parts.tools)];
+    let has_tool = |name: &str| parts.tools.iter().any(|tool| tool.name == name);
+    let all = [
+        Some(identity(parts)),
+        bootstrap(parts.bootstrap),
+        tool_contract(parts.tools),
+        parts.memory.and_then(memory),
+        active_skills(parts.skills),
+        skills_index(parts.skills, has_tool),
+    ];
     let all: Vec<String> = all.into_iter().flatten().collect();
     all.join(SYSTEM_SEPARATOR)
 }
@@ -109,6 +126,12 @@ fn bootstrap(files: &[BootstrapFile]) -> Option<String> {
     };
     let all: Vec<String> = BOOTSTRAP_FILES.into_iter().filter_map(shown).collect();
     (!all.is_empty()).then(|| all.join("\n\n"))
+}
+
+fn memory(text: &str) -> Option<String> {
+    let text = text.trim();
+    let silent = text.is_empty() || is_unmodified(MEMORY_FILE, text);
+    (!silent).then(|| format!("# Memory\n\n{}", head_and_tail(text, BOOTSTRAP_CHARS_MAX)))
 }
 
 fn tool_contract(tools: &[ToolSpec]) -> Option<String> {

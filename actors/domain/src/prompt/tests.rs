@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::past::recent_history;
 use super::request::assistant_entry;
 use super::*;
 use crate::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
@@ -49,6 +50,10 @@ fn conversation() -> Transcript {
 }
 
 fn build(transcript: &Transcript, number: u128, body: &TurnBody, round: Round) -> ChatRequest {
+    build_with(transcript, number, body, round, &[])
+}
+
+fn build_with(transcript: &Transcript, number: u128, body: &TurnBody, round: Round, past: &[&Past]) -> ChatRequest {
     let parts = RequestParts {
         begins_anew: false,
         model: &"m".into(),
@@ -56,6 +61,7 @@ fn build(transcript: &Transcript, number: u128, body: &TurnBody, round: Round) -
         temperature: 0.1,
         context_window_tokens: 10_000,
         frame: &Frame::new("SYSTEM\n", Arc::from([tool()])),
+        past,
         transcript,
         turn: turn(number),
         body,
@@ -81,7 +87,7 @@ fn file(name: &'static str, content: &str) -> BootstrapFile {
 fn parts<'a>(tools: &'a [ToolSpec], bootstrap: &'a [BootstrapFile]) -> SystemParts<'a> {
     let hint = Hint::None;
     let (agent, version, os, arch, workspace) = ("Beet", "1.2.3", "linux", "x86_64", "/home/a/ws");
-    SystemParts { agent, version, os, arch, workspace, hint, tools, bootstrap }
+    SystemParts { agent, version, os, arch, workspace, hint, tools, bootstrap, memory: None, skills: &[] }
 }
 
 fn assert_golden(prompt: &str, golden: &str) {
@@ -183,4 +189,108 @@ fn notices_say_what_happened_and_where_to_look() {
     }
     assert!(failed_notice("quota used up").ends_with("quota used up"));
     assert!(too_large_notice(19_999_999).contains("20 MB"));
+}
+
+fn past(text: &str) -> Vec<Past> {
+    read_past(text, 0)
+}
+
+fn of(key: &str) -> Key {
+    Key::from(&SessionKey::new(key).unwrap())
+}
+
+#[test]
+fn memory_and_skills_follow_the_tools() {
+    let has = |need: Need<'_>| matches!(need, Need::Command("gh"));
+    let skills = [
+        read_skill("alone", "No front matter.", has),
+        read_skill(
+            "cloud",
+            "---\nname: cloud\ndescription: Runs things elsewhere.\nalways: true\nmetadata: {\"nanobot\": {\"requires\": {\"bins\": [\"gh\", \"kubectl\"], \"env\": [\"CLOUD_KEY\"]}}}\n---\nBody.",
+            has,
+        ),
+        read_skill(
+            "github",
+            "---\nname: github\ndescription: \"Works with issues: reads, writes.\"\nmetadata: {\"openclaw\": {\"requires\": {\"bins\": [\"gh\"]}}}\n---\nBody.",
+            has,
+        ),
+        read_skill(
+            "manners",
+            "---\ndescription: How to speak.\nmetadata:\n  nanobot:\n    always: true\n---\n\nSay please.\n",
+            has,
+        ),
+    ];
+    let (tools, files) = ([tool()], [file("AGENTS.md", "be kind")]);
+    let with = SystemParts { memory: Some("\nLikes tea.\n"), skills: &skills, ..parts(&tools, &files) };
+    assert_golden(&system_prompt(&with), include_str!("golden/skills.txt"));
+    let blind = system_prompt(&SystemParts { tools: &[], ..with });
+    assert!(blind.contains("# Active Skills") && !blind.contains("# Skills\n"), "who reads no files needs no list");
+    for nothing in ["", " \n", TEMPLATES.iter().find(|(path, _)| *path == "memory/MEMORY.md").unwrap().1] {
+        let prompt = system_prompt(&SystemParts { memory: Some(nothing), ..with });
+        assert!(!prompt.contains("# Memory"), "{nothing}");
+    }
+    let long = "x".repeat(BOOTSTRAP_CHARS_MAX * 2);
+    let always = |name: &str| read_skill(name, &format!("---\nalways: true\n---\n{long}"), has);
+    let many: Vec<Skill> = ["a", "b", "c", "d"].map(always).into();
+    let prompt = system_prompt(&SystemParts { skills: &many, memory: Some(&long), ..with });
+    assert!(prompt.chars().count() < BOOTSTRAP_CHARS_MAX * 4 + 4000, "{}", prompt.len());
+    assert!(prompt.ends_with("\n- d (skills/d/SKILL.md)"), "what finds no room is listed: {}", prompt.len());
+}
+
+#[test]
+fn recent_history_is_of_the_session_and_has_bounds() {
+    let line = |cursor: u64, key: &str, text: &str| {
+        json!({"cursor": cursor, "timestamp": "2026-01-02 10:00", "content": text, "session_key": key}).to_string()
+    };
+    let text = [
+        line(1, "cli:direct", "before the dream"),
+        "{broken".to_owned(),
+        json!({"cursor": -1, "timestamp": "t", "content": "no"}).to_string(),
+        line(2, "cli:direct", "likes tea"),
+        line(3, "telegram:7", "likes milk"),
+        line(4, "cron:daily", "did its work"),
+        json!({"cursor": 5, "timestamp": "2026-01-03 10:00", "content": "of old"}).to_string(),
+        line(6, "cli:direct", "the summary"),
+        line(7, "cli:direct", " "),
+    ]
+    .join("\n");
+    let known = read_past(&text, 1);
+    assert_eq!(known.len(), 5);
+    let shown = |key: &str, summary| recent_history(&past_of(&known, &of(key), true), summary);
+    let own = "# Recent History\n\n- [2026-01-02 10:00] likes tea";
+    assert_eq!(shown("cli:direct", Some("the summary\n")).as_deref(), Some(own));
+    assert_eq!(shown("cli:direct", None), Some(format!("{own}\n- [2026-01-02 10:00] the summary")));
+    assert_eq!(shown("websocket:x", None), None);
+    assert!(past_of(&known, &of("unified:default"), false).is_empty(), "somebody else speaks in it");
+    let all = shown("unified:default", None).unwrap();
+    assert!(all.contains("tea") && all.contains("milk") && all.contains("of old") && !all.contains("did its work"));
+    let many: Vec<String> = (1..=60).map(|cursor| line(cursor, "cli:direct", &format!("fact {cursor};"))).collect();
+    let many = past(&many.join("\n"));
+    let shown = recent_history(&past_of(&many, &of("cli:direct"), false), None).unwrap();
+    assert_eq!((shown.lines().count() - 2, shown.contains("fact 11;"), shown.contains("fact 10;")), (50, true, false));
+    assert!(shown.ends_with("fact 60;"));
+    let large: Vec<String> = (1..=9).map(|at| line(at, "cli:direct", &"wörd".repeat(1000))).collect();
+    let large = past(&large.join("\n"));
+    let shown = recent_history(&past_of(&large, &of("cli:direct"), false), None).unwrap();
+    assert!(crate::budget::text_tokens(&shown) <= 8100 && shown.lines().count() > 3, "{}", shown.lines().count());
+}
+
+#[test]
+fn the_tail_has_recent_history_before_the_instructions_of_the_request() {
+    let known = past(&json!({"cursor": 1, "timestamp": "2026-01-02 10:00", "content": "likes tea"}).to_string());
+    let known: Vec<&Past> = known.iter().collect();
+    let mut body = TurnBody::text("second");
+    body.context = vec![ContextMessage { role: ContextRole::System, text: "Speak French.".to_owned() }];
+    let transcript = conversation();
+    let request = build_with(&transcript, 2, &body, Round::Open, &known);
+    let tail =
+        "# Recent History\n\n- [2026-01-02 10:00] likes tea\n\n---\n\n# Instructions for this request\n\nSpeak French.";
+    assert_eq!(request.system_tail.as_deref(), Some(tail));
+    assert_eq!(request, build_with(&transcript, 2, &body, Round::Open, &known));
+    let bare = build(&transcript, 2, &body, Round::Open);
+    assert_eq!(request.system, bare.system, "it changes nothing before it");
+    assert!(request.tokens > bare.tokens);
+    body.history = HistorySource::Request;
+    let own = build_with(&transcript, 2, &body, Round::Open, &known).system_tail.unwrap();
+    assert!(!own.contains("Recent History"), "a request that brings its own history has only that");
 }

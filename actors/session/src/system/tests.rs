@@ -1,17 +1,18 @@
+use domain::ids::SessionKey;
 use supervision::memory::{PowerCutDisk, TestClock, memory_ports};
 use supervision::ports::{Disk, Open};
 
 use super::*;
 
 /// A workspace, and what is made of it.
-struct Desk {
+struct Room {
     disk: Arc<PowerCutDisk>,
     clock: Arc<TestClock>,
     prompt: SystemPrompt,
     ports: Ports,
 }
 
-impl Desk {
+impl Room {
     fn new(config: &PromptConfig) -> Self {
         let (disk, clock) = (PowerCutDisk::new(), TestClock::new());
         let ports = memory_ports(Arc::clone(&disk), clock.clone(), 1);
@@ -30,15 +31,19 @@ impl Desk {
 
     /// After the files were looked at again.
     fn frame(&self, key: &str) -> Arc<Frame> {
+        self.frame_of(SessionKind::Cli, key)
+    }
+
+    fn frame_of(&self, kind: SessionKind, key: &str) -> Arc<Frame> {
         self.clock.advance(FRESH_FOR);
         self.prompt.refresh(&self.ports);
-        self.prompt.frame(SessionKind::Cli, &SessionKey::new(key).unwrap())
+        self.prompt.frame(kind, &Key::from(&SessionKey::new(key).unwrap()))
     }
 }
 
 #[test]
 fn a_prompt_is_made_once_for_each_shape_until_a_file_says_something_else() {
-    let desk = Desk::new(&PromptConfig { agent: "Beet".into() });
+    let desk = Room::new(&PromptConfig { agent: "Beet".into(), ..PromptConfig::default() });
     desk.write("SOUL.md", "be kind");
     let (first, again, other) = (desk.frame("websocket:a"), desk.frame("api:b"), desk.frame("telegram:7"));
     assert!(first.system.starts_with("You are Beet, ") && first.system.ends_with("## SOUL.md\n\nbe kind"));
@@ -50,4 +55,65 @@ fn a_prompt_is_made_once_for_each_shape_until_a_file_says_something_else() {
     assert!(desk.frame("websocket:a").system.ends_with("be brief"));
     desk.disk.remove(Path::new("/w/SOUL.md")).unwrap();
     assert!(!desk.frame("websocket:a").system.contains("SOUL.md"));
+}
+
+#[test]
+fn memory_is_kept_from_strangers_and_from_conversations_of_one_request() {
+    let desk = Room::new(&PromptConfig::default());
+    desk.write("memory/MEMORY.md", "Likes tea.");
+    assert!(desk.frame("api:default").system.contains("# Memory\n\nLikes tea."));
+    assert!(!desk.frame("api:req:1").system.contains("tea"));
+    assert!(
+        !desk.frame_of(SessionKind::Direct, "agent:main:main").system.contains("tea"),
+        "it may not read the workspace"
+    );
+    assert!(desk.frame_of(SessionKind::Cron, "cron:daily").system.contains("tea"));
+}
+
+#[test]
+fn skills_go_by_what_is_there_and_may_be_disabled() {
+    let config = PromptConfig {
+        disabled_skills: ["by-directory".to_owned(), "by-name".to_owned()].into(),
+        search: vec!["/bin".into(), "/usr/bin".into()],
+        variables: ["KEY".to_owned()].into(),
+        ..PromptConfig::default()
+    };
+    let desk = Room::new(&config);
+    let skill = |name: &str, needs: &str| {
+        format!("---\nname: {name}\nalways: true\nmetadata: {{\"nanobot\": {{\"requires\": {needs}}}}}\n---\n{name}!")
+    };
+    desk.write("skills/a/SKILL.md", &skill("a", r#"{"bins": ["gh"], "env": ["KEY"]}"#));
+    desk.write("skills/b/SKILL.md", &skill("b", r#"{"env": ["OTHER"]}"#));
+    desk.write("skills/by-directory/SKILL.md", &skill("x", "{}"));
+    desk.write("skills/c/SKILL.md", &skill("by-name", "{}"));
+    desk.write("skills/d/README.md", "no skill");
+    desk.write("skills/e", "no directory");
+    desk.write("skills/up/SKILL.md", &skill("up", r#"{"bins": ["../bin/gh", "", ".."]}"#));
+    assert!(!desk.frame("api:default").system.contains("Skills"), "nothing is there");
+    desk.disk.create_dir_all(Path::new("/usr/bin")).unwrap();
+    desk.disk.open(Path::new("/usr/bin/gh"), Open::Create).unwrap();
+    let frame = desk.frame("api:default");
+    assert!(frame.system.ends_with("\n\n---\n\n# Active Skills\n\n## a\n\na!"), "{}", frame.system);
+    assert!(Arc::ptr_eq(&frame, &desk.frame("api:default")));
+}
+
+#[test]
+fn of_a_long_history_the_end_is_read_and_again_after_a_dream() {
+    let desk = Room::new(&PromptConfig::default());
+    let line = |at: u64| {
+        format!(
+            "{{\"cursor\":{at},\"timestamp\":\"t\",\"content\":\"{at} {}\",\"session_key\":\"cli:direct\"}}\n",
+            "x".repeat(1000)
+        )
+    };
+    desk.write("memory/history.jsonl", &(1..=400).map(line).collect::<String>());
+    desk.frame("cli:direct");
+    let past = desk.prompt.past();
+    assert!((200..=256).contains(&past.len()), "{}", past.len());
+    assert!(past.first().unwrap().text.contains("xx") && past.last().unwrap().text.starts_with("400 "));
+    desk.frame("cli:direct");
+    assert!(Arc::ptr_eq(&past, &desk.prompt.past()), "nothing was touched");
+    desk.write("memory/.dream_cursor", "398\n");
+    desk.frame("cli:direct");
+    assert_eq!(desk.prompt.past().len(), 2);
 }
