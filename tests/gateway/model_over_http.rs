@@ -116,6 +116,35 @@ async fn an_answer_that_the_model_cut_at_its_limit_says_so_also_after_a_restart(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_was_cut_goes_on_as_the_same_message() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    socket.say("a", "[[say=part ]][[finish=length;times=2]]", "m1").await;
+    let mut shown = String::new();
+    let mut merges = Vec::new();
+    loop {
+        let event = socket.next().await.expect("the connection stays open");
+        match event["event"].as_str().unwrap() {
+            "delta" => shown.push_str(event["text"].as_str().unwrap()),
+            "stream_end" => merges.push(event["merge_next"] == true),
+            "message" => panic!("it was streamed: {event}"),
+            "turn_end" => break,
+            _ => {}
+        }
+    }
+    assert_eq!((shown.as_str(), merges), ("part part part ", vec![true, true, false]));
+    socket.say("a", "next", "m2").await;
+    socket.until("turn_end").await;
+    let request = model.requests().pop().unwrap();
+    assert_eq!(request["messages"][2]["content"], "part part part ");
+    assert_eq!(request["messages"].as_array().unwrap().len(), 4, "{request}");
+    assert_eq!(gateway.terminate().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_without_a_word_is_asked_again_then_for_words_and_then_excused() {
     let model = Model::start_on_thread();
     let place = Place::with_model(&model.url(), json!({}));

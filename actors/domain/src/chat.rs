@@ -117,6 +117,15 @@ pub struct AssistantMessage {
     pub error: Option<String>,
 }
 
+// === impl AssistantMessage ===
+
+impl AssistantMessage {
+    /// Whether it is the beginning of an answer that ran into the token limit.
+    pub fn is_cut(&self) -> bool {
+        self.stop == StopReason::Length && self.calls.is_empty()
+    }
+}
+
 /// The result of one tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {

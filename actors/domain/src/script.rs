@@ -7,6 +7,8 @@
 
 use std::borrow::Cow;
 
+use crate::prompt::Nudge;
+
 /// Longest answer, in pieces.
 pub const PIECES_MAX: usize = 1_000_000;
 
@@ -54,7 +56,7 @@ pub struct Script {
     pub error: Option<String>,
     /// `retry_after=S`: seconds in the `Retry-After` header.
     pub retry_after_s: Option<u64>,
-    /// `times=N`: the error happens the first N times for this text.
+    /// `times=N`: the error, or else the finish reason, is given the first N times for this text.
     pub times: Option<u64>,
     /// `drop=N`: break the connection after N pieces.
     pub drop_after: Option<usize>,
@@ -98,14 +100,17 @@ pub struct ScriptedTurn<'a> {
 
 /// Finds the turn that is being answered in a conversation given newest first. It begins after the last assistant
 /// message without calls; of its user messages the last one with a directive counts, or else the last one, so notes
-/// may stand behind what the user said.
+/// may stand behind what the user said. An answer that is asked to go on ends no turn.
 pub fn turn_of<'a>(newest_first: impl IntoIterator<Item = Line<'a>>) -> ScriptedTurn<'a> {
     let mut turn = ScriptedTurn::default();
     let mut last_result = None;
     let (mut found, mut rounds, mut results) = (false, 0, 0);
+    let mut goes_on = false;
     for line in newest_first {
         match line {
+            Line::User(text) if Nudge::asks_to_go_on(&text) => goes_on = true,
             Line::User(text) => {
+                goes_on = false;
                 let directed = text.contains("[[");
                 if !found || directed {
                     found = true;
@@ -116,6 +121,8 @@ pub fn turn_of<'a>(newest_first: impl IntoIterator<Item = Line<'a>>) -> Scripted
                 }
             }
             Line::Calls => rounds += 1,
+            // The turn is still being answered.
+            Line::Answer if goes_on => {}
             Line::Answer => break,
             Line::Result(text) => {
                 results += 1;
@@ -293,6 +300,10 @@ mod tests {
         let result = |text: &'static str| Line::Result(text.into());
         let turn = turn_of([result("r2"), result("r1"), Line::Calls, user("b"), Line::Answer, user("[[a]]")]);
         assert_eq!(turn, ScriptedTurn { text: "b".into(), round: 1, results: 2, last_result: "r2".into() });
+        let rest = Nudge::go_on("half").text();
+        let cut =
+            turn_of([Line::User(rest.into()), Line::Answer, Line::Answer, user("long"), Line::Answer, user("[[a]]")]);
+        assert_eq!(cut.text, "long");
         let noted = turn_of([user("a note"), result("r"), Line::Calls, user("[[tokens=2]]"), user("old")]);
         assert_eq!((noted.text.as_ref(), noted.round, noted.results), ("[[tokens=2]]", 1, 1));
     }

@@ -145,8 +145,9 @@ impl Build {
     }
 
     fn placeholder(&mut self, message: &AssistantMessage, text: String) {
-        self.out.messages.push(Message::Assistant(Arc::new(AssistantMessage {
-            text,
+        let lead = if self.cut().is_some() { "\n" } else { "" };
+        self.say(Arc::new(AssistantMessage {
+            text: format!("{lead}{text}"),
             reasoning: None,
             calls: Vec::new(),
             stop: StopReason::Stop,
@@ -154,13 +155,13 @@ impl Build {
             provider: Arc::clone(&message.provider),
             model: Arc::clone(&message.model),
             error: None,
-        })));
+        }));
     }
 
     fn answer(&mut self, message: &Arc<AssistantMessage>, rest: &[&Entry]) {
         if message.calls.is_empty() {
             if !message.text.trim().is_empty() {
-                self.out.messages.push(Message::Assistant(Arc::clone(message)));
+                self.say(Arc::clone(message));
             }
             return;
         }
@@ -179,8 +180,31 @@ impl Build {
             results.push(Message::ToolResult(result));
             shown.calls.push(ToolCall { id, ..call.clone() });
         }
-        self.out.messages.push(Message::Assistant(Arc::new(shown)));
+        self.say(Arc::new(shown));
         self.out.messages.append(&mut results);
+    }
+
+    /// The beginning of an answer that was cut, if that stands last.
+    fn cut(&self) -> Option<&Arc<AssistantMessage>> {
+        match self.out.messages.last() {
+            Some(Message::Assistant(last)) if last.is_cut() => Some(last),
+            Some(Message::Assistant(_) | Message::User(_) | Message::ToolResult(_)) | None => None,
+        }
+    }
+
+    /// Adds a message; it is one with the beginning of its answer.
+    fn say(&mut self, message: Arc<AssistantMessage>) {
+        let Some(begun) = self.cut() else {
+            self.out.messages.push(Message::Assistant(message));
+            return;
+        };
+        let whole = AssistantMessage {
+            text: format!("{}{}", begun.text, message.text),
+            usage: begun.usage.plus(message.usage),
+            ..AssistantMessage::clone(&message)
+        };
+        self.out.messages.pop();
+        self.out.messages.push(Message::Assistant(Arc::new(whole)));
     }
 
     /// Some models count their calls anew in each message.

@@ -252,13 +252,41 @@ pub(crate) fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
     prop::collection::vec(kind, 0..24)
 }
 
+#[test]
+fn the_parts_of_an_answer_that_was_cut_are_one_message() {
+    let transcript = transcript(vec![
+        user("one"),
+        assistant("a ", StopReason::Length, &[]),
+        assistant("b", StopReason::Length, &[]),
+        assistant("c", StopReason::Stop, &[]),
+        user("two"),
+        assistant("d", StopReason::Length, &[]),
+        assistant("", StopReason::Aborted, &[]),
+        user("three"),
+        assistant("e ", StopReason::Length, &[]),
+        assistant("f", StopReason::ToolUse, &[("x", "t")]),
+        result("x", "done"),
+        assistant("g", StopReason::Length, &[]),
+    ]);
+    let history = select(&transcript.path_to_leaf(), 1000);
+    let cancelled = format!("a:d\n{CANCELLED_PLACEHOLDER}()");
+    let expected = ["u:one", "a:a bc()", "u:two", &cancelled, "u:three", "a:e f(x)", "r:x=done", "a:g()"];
+    assert_eq!(told(history.messages.iter()), expected);
+}
+
 /// The rules that providers insist on.
 pub(crate) fn assert_legal<'m>(messages: impl Iterator<Item = &'m Message>) -> Result<(), TestCaseError> {
     let mut messages = messages.peekable();
     prop_assert!(messages.peek().is_none_or(|first| matches!(first, Message::User(_))));
     let mut open: Vec<ToolCallId> = Vec::new();
     let mut ids = HashSet::new();
+    let mut cut = false;
     for message in messages {
+        prop_assert!(
+            !cut || matches!(message, Message::User(_)),
+            "an answer that was cut goes on in a message of its own"
+        );
+        cut = matches!(message, Message::Assistant(answer) if answer.is_cut());
         match message {
             Message::ToolResult(result) => {
                 prop_assert!(!open.is_empty() && open.remove(0) == result.call);

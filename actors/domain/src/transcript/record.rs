@@ -11,7 +11,7 @@ use crate::ids::TurnId;
 pub struct TurnRecord {
     /// How it ended; `None` while it is open.
     pub end: Option<TurnClose>,
-    /// Text of its last assistant message: the answer, or the notice.
+    /// Text of its last assistant message: the answer, with the parts of it that were cut before, or the notice.
     pub text: String,
     /// Why the model stopped last.
     pub stop: Option<StopReason>,
@@ -26,6 +26,7 @@ pub struct TurnRecord {
 /// Gathers what the transcript has of `turn`, in whichever branch; `None` if it has nothing.
 pub fn turn_record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> {
     let mut record = None;
+    let mut goes_on = true;
     for entry in transcript.entries().iter().rev().filter(|entry| entry.turn() == Some(turn)) {
         let record = record.get_or_insert_with(|| TurnRecord {
             end: None,
@@ -46,6 +47,11 @@ pub fn turn_record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> 
                 record.stop = Some(message.stop);
                 record.error.clone_from(&message.error);
                 record.model = message.model.clone();
+            } else {
+                goes_on &= message.is_cut();
+                if goes_on {
+                    record.text.insert_str(0, &message.text);
+                }
             }
             record.usage = record.usage.plus(message.usage);
         }

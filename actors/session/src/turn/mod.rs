@@ -21,6 +21,7 @@
 //! | Loading | body read; crashed or died too often | commit the notice, end as dead letter |
 //! | WaitingForPermit | permit | call the model |
 //! | Thinking | message without calls, or where none is allowed | commit it with the end of the turn |
+//! | Thinking | message that was cut at the token limit | commit it; next round asks for the rest |
 //! | Thinking | blank message, or none but nameless calls | keep nothing of it; next round, in the end without tools |
 //! | Thinking | message with calls | commit it with the first group as begun; run the group when durable |
 //! | Thinking | failure | commit an error message with the end of the turn |

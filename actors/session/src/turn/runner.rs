@@ -1,7 +1,12 @@
 //! What becomes of a model's answer that is none: asked again, with a word on why, and not for ever. Pure.
 
-use domain::chat::AssistantMessage;
+use domain::chat::{AssistantMessage, Message};
 use domain::prompt::{EMPTY_ANSWER, Nudge, max_rounds_notice};
+
+use super::recover::Written;
+
+/// How often an answer that was cut goes on.
+const PARTS_MAX: u8 = 3;
 
 /// What a turn has come through with its model since it last called a tool.
 #[derive(Debug, Default)]
@@ -10,6 +15,9 @@ pub struct Runner {
     blanks: u8,
     /// Answers that called nothing but tools without a name.
     nameless: u8,
+    /// Parts of an answer that was cut, and what they say.
+    parts: u8,
+    begun: String,
     /// What the next call tells the model.
     nudge: Option<Nudge>,
 }
@@ -28,8 +36,10 @@ pub struct Terms {
 pub enum Next {
     /// Its calls are run.
     Calls,
-    /// It is the answer.
+    /// It is the answer, or the last part of it.
     Answer,
+    /// It is kept, and the answer goes on in the next round.
+    Part,
     /// It is not kept, and the model is asked again.
     Again,
 }
@@ -51,7 +61,11 @@ impl Runner {
             self.nudge = Some(if self.nameless == 1 { Nudge::Nameless } else { Nudge::Words });
             return Next::Again;
         }
-        if !message.text.trim().is_empty() {
+        if !message.text.trim().is_empty() && message.is_cut() && self.parts < PARTS_MAX {
+            self.take_part(&message.text);
+            return Next::Part;
+        }
+        if !message.text.trim().is_empty() || self.parts > 0 {
             return Next::Answer;
         }
         if terms.withheld {
@@ -61,6 +75,30 @@ impl Runner {
         self.blanks += 1;
         self.nudge = (self.blanks > 1).then_some(Nudge::Words);
         Next::Again
+    }
+
+    /// Of a turn that was cut.
+    pub fn rebuild(written: &Written) -> Self {
+        let mut runner = Self::default();
+        for message in &written.messages {
+            match message {
+                Message::Assistant(part) if part.is_cut() => runner.take_part(&part.text),
+                Message::Assistant(_) => runner = Self::default(),
+                Message::ToolResult(_) | Message::User(_) => {}
+            }
+        }
+        runner
+    }
+
+    fn take_part(&mut self, text: &str) {
+        self.parts += 1;
+        self.begun.push_str(text);
+        self.nudge = Some(Nudge::go_on(&self.begun));
+    }
+
+    /// What the parts say so far.
+    pub fn begun(&self) -> &str {
+        &self.begun
     }
 
     /// What the next call tells the model.

@@ -152,6 +152,7 @@ impl Running {
         self.round = progress.rounds;
         self.usage = progress.usage;
         self.guard = Guard::rebuild(&cut.written);
+        self.runner = Runner::rebuild(&cut.written);
         self.calls = Calls::new(&progress.calls);
         for result in &progress.results {
             self.calls.settle(result);
@@ -201,7 +202,7 @@ impl Running {
         let ending = Ending {
             result: TurnResult::Done,
             reason: None,
-            text: message.text.clone(),
+            text: format!("{}{}", self.runner.begun(), message.text),
             stop: message.stop,
             model: Arc::clone(&message.model),
         };

@@ -111,6 +111,8 @@ enum Step {
     Permit,
     Delta,
     Answer,
+    /// An answer that was cut.
+    Cut,
     /// Without a word.
     Blank,
     /// A call without a name.
@@ -143,6 +145,7 @@ fn step() -> impl Strategy<Value = Step> {
         9 => Just(Step::Permit),
         2 => Just(Step::Delta),
         5 => Just(Step::Answer),
+        2 => Just(Step::Cut),
         2 => Just(Step::Blank),
         1 => Just(Step::Nameless),
         6 => proptest::collection::vec(any::<bool>(), 1..5).prop_map(Step::Calls),

@@ -24,14 +24,14 @@ use super::{Config, PlannedError};
 /// Longest request body.
 const BODY_BYTES_MAX: usize = 64 << 20;
 /// How many texts with a `times=` directive are told apart.
-const FAILED_TEXTS_MAX: usize = 100_000;
+const GIVEN_TEXTS_MAX: usize = 100_000;
 
 /// State of one server.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) books: Arc<Books>,
     config: Mutex<Config>,
-    failed: Mutex<HashMap<String, u64>>,
+    given: Mutex<HashMap<String, u64>>,
 }
 
 #[derive(Clone)]
@@ -45,6 +45,19 @@ impl Shared {
         with(&mut locked(&self.config))
     }
 
+    /// Whether what a script gives only so many times is still given for this text; counts it.
+    fn is_due(&self, script: &Script, text: &str) -> bool {
+        let Some(times) = script.times else { return true };
+        let mut given = locked(&self.given);
+        if given.len() > GIVEN_TEXTS_MAX {
+            given.clear();
+        }
+        let count = given.entry(text.to_owned()).or_insert(0);
+        let due = *count < times;
+        *count += u64::from(due);
+        due
+    }
+
     /// The error that this request gets, if any.
     fn error_of(&self, script: &Script, text: &str) -> Option<PlannedError> {
         let Some(what) = &script.error else {
@@ -56,16 +69,8 @@ impl Shared {
                 Some(planned)
             });
         };
-        if let Some(times) = script.times {
-            let mut failed = locked(&self.failed);
-            if failed.len() > FAILED_TEXTS_MAX {
-                failed.clear();
-            }
-            let count = failed.entry(text.to_owned()).or_insert(0);
-            if *count >= times {
-                return None;
-            }
-            *count += 1;
+        if !self.is_due(script, text) {
+            return None;
         }
         Some(PlannedError { what: what.clone(), retry_after_s: script.retry_after_s, times: None })
     }
@@ -124,7 +129,7 @@ async fn answer(app: &App, mut ticket: Ticket, uri: Uri, headers: HeaderMap, bod
         shared.books.saw_stream();
     }
     let turn = request.turn();
-    let script = Script::parse(&turn.text);
+    let mut script = Script::parse(&turn.text);
     if let Some((key, number)) = script.seq.clone() {
         ticket.sequence(key, number);
     }
@@ -138,6 +143,9 @@ async fn answer(app: &App, mut ticket: Ticket, uri: Uri, headers: HeaderMap, bod
     }
     if let Some(error) = error {
         return fail(ticket, &error);
+    }
+    if script.error.is_none() && script.finish.is_some() && !shared.is_due(&script, &turn.text) {
+        script.finish = None;
     }
     let answer = Answer::new(ticket.number, &request, body.len(), &turn, &script, config.tokens.max(1));
     let piece_delay = script.piece_delay_ms.map_or(config.piece_delay, Duration::from_millis);

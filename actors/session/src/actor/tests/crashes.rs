@@ -1,5 +1,6 @@
 //! What a crash leaves, and what the next life makes of it.
 
+use domain::chat::{AssistantMessage, StopReason};
 use supervision::memory::Fault;
 
 use super::*;
@@ -40,6 +41,33 @@ fn a_crash_cancels_the_call_and_the_turn_runs_again() {
         assert_eq!((recovered.turn, recovered.attempt), (Some(turn(2)), Some(Attempt(2))));
         assert_eq!(recovered.cause, Some(stage.log.named(EventName::Restarted)[0].id.clone()));
         stage.filed(5).await;
+    });
+}
+
+#[test]
+fn an_answer_that_was_cut_goes_on_behind_a_crash_and_is_told_as_one() {
+    run_paused("crash between two parts", async {
+        let mut stage = Stage::new();
+        stage.say("long");
+        let call = stage.called().await;
+        let part = |text: &str| Box::new(AssistantMessage { stop: StopReason::Length, ..*answer(text) });
+        stage.complete(&call, part("one "));
+        let second = stage.called().await;
+        stage.complete(&second, part("two "));
+        let third = stage.called().await;
+        stage.delta(&third, BOMB);
+        let again = stage.called().await;
+        let go_on = domain::prompt::Nudge::go_on("one two ").text();
+        assert_eq!(texts(&again), ["long", "one two ", &go_on]);
+        stage.complete(&again, answer("three"));
+        assert_eq!(stage.finished().await.1.text, "one two three");
+        stage.filed(5).await;
+        let transcript = domain::transcript::read_lines(stage.file().as_bytes());
+        let record = domain::transcript::turn_record(&transcript, turn(1)).unwrap();
+        assert_eq!((record.text.as_str(), record.end), ("one two three", Some(domain::transcript::TurnClose::Done)));
+        // The next request has it as one message.
+        stage.say("next");
+        assert_eq!(texts(&stage.called().await), ["long", "one two three", "next"]);
     });
 }
 

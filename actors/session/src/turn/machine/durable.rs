@@ -19,6 +19,11 @@ impl Machine {
             && let Some(turn) = &mut self.turn
         {
             out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+            if !turn.runner.begun().is_empty() {
+                // Who follows this attempt sees all of the answer.
+                let text = turn.runner.begun().into();
+                out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more: true, merge: true })));
+            }
         }
         if pending.ends_turn {
             self.finish(now, out);

@@ -32,7 +32,7 @@ impl Machine {
         turn.progress = now.mono;
         let last = turn.round > max;
         let circles = turn.guard.withholds_tools().then_some(Nudge::Words);
-        let nudge = turn.runner.take_nudge().or(circles).filter(|_| !last);
+        let nudge = turn.runner.take_nudge().or(circles).filter(|nudge| !last || matches!(nudge, Nudge::GoOn { .. }));
         turn.withheld = last || nudge == Some(Nudge::Words) || turn.guard.withholds_tools();
         let tools = if turn.withheld { Tools::Withheld } else { Tools::Offered };
         out.push(Effect::CallModel(Call { round: turn.round, tools, nudge }));
@@ -65,8 +65,8 @@ impl Machine {
         let used_up = (turn.round > rules.max_tool_iterations).then_some(rules.max_tool_iterations);
         let next = turn.runner.judge(&mut message, Terms { withheld: turn.withheld, used_up });
         let text = message.text.as_str().into();
-        let more = next != Next::Answer;
-        out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more, merge: false })));
+        let (more, merge) = (next != Next::Answer, next == Next::Part);
+        out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more, merge })));
         let batch = match next {
             Next::Calls => {
                 calls::make_ids_unique(&mut message);
@@ -77,6 +77,11 @@ impl Machine {
                 batch
             }
             Next::Answer => turn.answer(message),
+            Next::Part => {
+                let mut batch = turn.batch();
+                batch.records.push(Record::Assistant(message, None));
+                batch
+            }
             Next::Again => {
                 self.ask_permit(out);
                 return;

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use domain::chat::{Arguments, StopReason, ToolCall, Usage};
 use domain::ids::ToolCallId;
 use proptest::prelude::*;
@@ -25,6 +27,10 @@ fn said(text: &str, calls: &[&str]) -> AssistantMessage {
         model: "m".into(),
         error: None,
     }
+}
+
+fn cut(text: &str) -> AssistantMessage {
+    AssistantMessage { stop: StopReason::Length, ..said(text, &[]) }
 }
 
 fn judge(runner: &mut Runner, mut message: AssistantMessage, terms: Terms) -> (Next, AssistantMessage, Option<Nudge>) {
@@ -73,9 +79,42 @@ fn a_call_that_runs_lets_all_count_anew() {
     assert_eq!(judge(&mut runner, said("", &[]), OPEN).2, None);
 }
 
+#[test]
+fn an_answer_that_was_cut_goes_on_three_times_at_most() {
+    let mut runner = Runner::default();
+    for (at, begun) in ["a ", "a b", "a b c"].into_iter().enumerate() {
+        let (next, _, nudge) = judge(&mut runner, cut(["a ", "b", " c"][at]), if at == 2 { LAST } else { OPEN });
+        assert_eq!((next, nudge, runner.begun()), (Next::Part, Some(Nudge::go_on(begun)), begun));
+    }
+    assert_eq!(judge(&mut runner, cut("d"), LAST).0, Next::Answer);
+    // What was begun needs no other words.
+    let mut runner = Runner::default();
+    judge(&mut runner, cut("a"), OPEN);
+    let (next, message, nudge) = judge(&mut runner, said("", &[]), OPEN);
+    assert_eq!((next, message.text.as_str(), nudge, runner.begun()), (Next::Answer, "", None, "a"));
+    // Calls begin something else.
+    judge(&mut runner, said("b", &["read"]), OPEN);
+    assert_eq!(runner.begun(), "");
+    // Nothing is no beginning.
+    assert_eq!(judge(&mut Runner::default(), cut(" "), OPEN), (Next::Again, cut(" "), None));
+}
+
+#[test]
+fn a_turn_that_was_cut_goes_on_behind_the_parts_that_it_has() {
+    let parts = |messages: Vec<AssistantMessage>| {
+        let messages = messages.into_iter().map(|message| Message::Assistant(Arc::new(message))).collect();
+        let mut runner = Runner::rebuild(&Written { user: true, messages });
+        (runner.take_nudge(), runner.begun().to_owned())
+    };
+    assert_eq!(parts(vec![]), (None, String::new()));
+    assert_eq!(parts(vec![cut("x"), said("", &["read"])]), (None, String::new()));
+    let expected = (Some(Nudge::go_on("ab")), "ab".to_owned());
+    assert_eq!(parts(vec![said("", &["read"]), cut("a"), cut("b")]), expected);
+}
+
 proptest! {
     #[test]
-    fn every_turn_ends_and_with_words(answers in proptest::collection::vec(0..4usize, 0..60), max in 0..6u32) {
+    fn every_turn_ends_and_with_words(answers in proptest::collection::vec(0..5usize, 0..60), max in 0..6u32) {
         let mut runner = Runner::default();
         let mut answers = answers.into_iter().cycle();
         let mut nudge = None;
@@ -86,16 +125,18 @@ proptest! {
             let message = match answers.next() {
                 Some(0) | None => said("", &[]),
                 Some(1) => said("", &["", ""]),
+                Some(4) => cut("half"),
                 Some(2) => said("look", &["", "read"]),
                 Some(_) => said("answer", &[]),
             };
             let (next, message, told) = judge(&mut runner, message, terms);
             nudge = told;
             match next {
-                Next::Again => {}
+                Next::Again | Next::Part => {}
                 Next::Calls => prop_assert!(!message.calls.is_empty() && !terms.withheld),
                 Next::Answer => {
-                    prop_assert!(message.calls.is_empty() && !message.text.trim().is_empty());
+                    let said = !message.text.trim().is_empty() || !runner.begun().is_empty();
+                    prop_assert!(message.calls.is_empty() && said);
                     break;
                 }
             }

@@ -1,6 +1,6 @@
 //! Rounds that bring no answer, and how they end.
 
-use super::cases::{calls, thinking};
+use super::cases::{calls, pushing, thinking, told};
 use super::*;
 
 #[test]
@@ -19,6 +19,21 @@ fn blank_answers_are_not_kept_and_the_third_one_ends_the_turn_with_a_notice() {
     assert_eq!(notice.text, domain::prompt::EMPTY_ANSWER);
     world.take(Step::Durable);
     assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
+}
+
+#[test]
+fn an_answer_that_was_cut_goes_on_and_is_pushed_as_one() {
+    let mut world = pushing();
+    for round in 2..5 {
+        world.take(Step::Cut);
+        assert!(world.commits[0].ended.is_empty() && told(&world).is_empty());
+        world.take(Step::Durable);
+        world.take(Step::Permit);
+        let call = world.call.clone().unwrap();
+        assert_eq!((call.round, matches!(call.nudge, Some(Nudge::GoOn { .. }))), (round, true));
+    }
+    world.take(Step::Cut);
+    assert_eq!(told(&world), [(1, "answeransweransweranswer")]);
 }
 
 #[test]

@@ -265,6 +265,9 @@ impl World {
             Step::Permit if std::mem::take(&mut self.permit) => self.give(Input::Permitted),
             Step::Delta if self.call.is_some() => self.give(Input::Delta(Delta::Text("x".to_owned()))),
             Step::Answer if self.call.take().is_some() => self.give(Input::Completed(message(&[]))),
+            Step::Cut if self.call.take().is_some() => {
+                self.give(Input::Completed(Box::new(AssistantMessage { stop: StopReason::Length, ..*message(&[]) })));
+            }
             Step::Blank if self.call.take().is_some() => {
                 self.give(Input::Completed(Box::new(AssistantMessage { text: " ".to_owned(), ..*message(&[]) })));
             }
@@ -341,6 +344,7 @@ impl World {
             | Step::Permit
             | Step::Delta
             | Step::Answer
+            | Step::Cut
             | Step::Blank
             | Step::Nameless
             | Step::Calls(_)
@@ -427,7 +431,9 @@ pub(super) fn keep(kept: &mut Kept, record: Record) {
             assert_eq!(open_calls(kept), 0, "a message while calls have no result");
             assert!(close.is_none() || message.calls.is_empty());
             assert!(message.calls.iter().all(|call| !call.name.is_empty()), "a call without a name is kept");
-            assert!(close != Some(TurnClose::Done) || !message.text.trim().is_empty(), "an end without a word");
+            let begun = matches!(kept.messages.last(), Some(Message::Assistant(begun)) if begun.is_cut());
+            let said = begun || !message.text.trim().is_empty();
+            assert!(close != Some(TurnClose::Done) || said, "an end without a word");
             kept.messages.push(Message::Assistant(message.into()));
         }
         Record::Tool(result) => {
