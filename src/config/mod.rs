@@ -26,7 +26,6 @@ mod key;
 mod locations;
 mod position;
 mod providers;
-mod queue;
 mod rules;
 mod schema;
 mod secret;

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::key::{Key, Kind, Section};
-use super::queue::Queue;
 use super::secret::Secret;
 use super::sessions::{BindingConfig, Session, TOOL_PROFILES, ToolProfile};
 
@@ -42,14 +41,12 @@ section! {
         supervision: Supervision = Supervision::default(), Kind::Section(Supervision::SECTION);
         /// Conversations: how they are shared, what they may do, when they begin anew.
         session: Session = Session::default(), Kind::Section(Session::SECTION);
-        /// What becomes of messages that come while a turn of their session runs.
-        queue: Queue = Queue::default(), Kind::Section(Queue::SECTION);
         /// Which agent a message is for; the most exact one wins, then the first.
         bindings: Vec<BindingConfig> = Vec::new(), Kind::Sections(BindingConfig::SECTION);
         /// Access to the admin API.
         admin: Admin = Admin::default(), Kind::Section(Admin::SECTION);
     }
-    unused ["model_presets" "transcription"]
+    unused ["model_presets" "transcription" "queue"]
 }
 
 section! {

@@ -79,7 +79,7 @@ async fn commands_are_answered_at_every_door_and_kept_from_the_model() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_conversation_waits_for_its_turn() {
     let model = Model::start_on_thread();
-    let place = Place::with_model(&model.url(), json!({"queue": {"mode": "followup"}}));
+    let place = Place::with_model(&model.url(), json!({}));
     let gateway = place.start().await;
     let mut socket = gateway.websocket("").await;
     socket.until("ready").await;
@@ -100,7 +100,7 @@ async fn a_new_conversation_waits_for_its_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_was_killed_is_followed_once() {
     let model = Model::start_on_thread();
-    let place = Place::with_model(&model.url(), json!({"queue": {"mode": "followup"}}));
+    let place = Place::with_model(&model.url(), json!({}));
     let gateway = place.start().await;
     model.config(|config| config.delay = Duration::from_secs(3600));
     let mut socket = gateway.websocket("").await;

@@ -7,7 +7,6 @@ pub mod edit;
 pub mod journal;
 pub mod metrics;
 pub mod provider;
-pub mod queue;
 pub mod registry;
 pub mod session;
 pub mod supervision;

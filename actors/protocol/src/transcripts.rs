@@ -6,7 +6,8 @@
 //! | [`TranscriptReader::all_known`] | doors, commands | becomes true once every session of the disk is in the list |
 //! | [`TranscriptReader::read`] | doors, commands | one transcript; blocks |
 //! | [`TranscriptReader::tree`], [`TranscriptReader::check`] | doors, commands | how it hangs together, what is wrong with it; block |
-//! | [`TranscriptReader::archived`], [`TranscriptReader::read_archived`] | doors, commands | the same of the archive; both block |
+//! | [`TranscriptReader::ended`] | doors, commands | those of a shelf; blocks |
+//! | [`TranscriptReader::read_archived`], [`TranscriptReader::delete_archived`] | doors, commands | the newest one in the archive; both block |
 //! | [`TranscriptReader::put_away`], [`TranscriptReader::remove_put_away`] | doors, commands | what pruning looks through; both block |
 //! | [`TranscriptReader::bring_in`] | doors, commands | a file becomes a session; blocks |
 //! | [`TranscriptReader::turn`] | doors | one turn of a session that cannot be asked; blocks |

@@ -11,7 +11,6 @@ use domain::reset;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
 use protocol::metrics::{ByKind, Metrics};
-use protocol::queue::QueueRules;
 use protocol::supervision::{Kind, SupervisionLog};
 use protocol::turn::{Pulse, TurnEvents};
 use protocol::{provider, tools};
@@ -63,8 +62,6 @@ pub struct SessionConfig {
     pub policies: Arc<Policies>,
     /// When sessions begin anew by themselves.
     pub reset: reset::Rules,
-    /// What becomes of messages that come while a turn runs, where their session does not say.
-    pub queue: QueueRules,
 }
 
 /// What sessions need.
