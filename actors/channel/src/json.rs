@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use domain::chat::Usage;
-use protocol::turn::TurnResult;
 
 /// A JSON object under construction.
 pub(crate) struct Json(Vec<u8>);
@@ -81,17 +80,6 @@ impl Json {
 /// One JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a string always serialises into memory")
-}
-
-/// The word for a verdict.
-pub(crate) fn result_word(result: TurnResult) -> &'static str {
-    match result {
-        TurnResult::Done => "done",
-        TurnResult::Failed => "failed",
-        TurnResult::DeadLettered => "dead_lettered",
-        TurnResult::Cancelled => "cancelled",
-        TurnResult::Joined => "joined",
-    }
 }
 
 /// Token counts as clients know them.

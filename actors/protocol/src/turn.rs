@@ -152,6 +152,19 @@ pub enum TurnResult {
     Joined,
 }
 
+impl TurnResult {
+    /// Its word in metrics, events and what doors say.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::DeadLettered => "dead_lettered",
+            Self::Cancelled => "cancelled",
+            Self::Joined => "joined",
+        }
+    }
+}
+
 /// Where turn events go: the doors' hub. Called on an arbiter, so it never blocks; nobody watching is fine.
 pub trait TurnEvents: Send + Sync + 'static {
     /// Passes one event on.

@@ -33,7 +33,7 @@ use crate::doors::{Door, Submission, source, text_body};
 use crate::http;
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Out, Outlet};
 use crate::hub::{Keep, Sink, Watch};
-use crate::json::{Json, result_word, usage_json};
+use crate::json::{Json, usage_json};
 use crate::outcome::{Past, Refusal, Verdict, read_turn};
 use crate::websocket::connection::own_message_id;
 
@@ -76,7 +76,7 @@ pub(super) async fn say(
         };
         let text = control.perform(doors, Door::Admin, &key).await;
         let of = |name| Json::event(name).raw("turn_id", "null").raw("control", true);
-        let finished = of("finished").text("result", result_word(result)).text("text", &text);
+        let finished = of("finished").text("result", result.word()).text("text", &text);
         return ndjson(Body::from(format!("{}\n{}\n", of("accepted").done(), finished.done())));
     }
     let turn = doors.turn_id();
@@ -211,7 +211,7 @@ fn line(event: &TurnEvent) -> String {
 }
 
 fn finished_line(json: Json, finished: &Finished) -> String {
-    json.text("result", result_word(finished.result))
+    json.text("result", finished.result.word())
         .text("text", &finished.text)
         .text("model", &finished.model)
         .raw("latency_ms", finished.latency_ms)

@@ -11,7 +11,7 @@ use domain::ids::{Attempt, TurnId};
 use protocol::turn::{Finished, TurnEvent, TurnProgress, TurnResult};
 
 use crate::hub::Shown;
-use crate::json::{Json, result_word, usage_json};
+use crate::json::{Json, usage_json};
 
 /// What one connection has been shown.
 #[derive(Default)]
@@ -169,7 +169,7 @@ fn finish(frame: &Frame<'_>, stream: &Stream, finished: &Finished, out: &mut Vec
         let json = frame.of("message", stream).text("text", &finished.text);
         out.push(json.raw("latency_ms", finished.latency_ms).done());
     }
-    let json = frame.of("turn_end", stream).text("result", result_word(finished.result));
+    let json = frame.of("turn_end", stream).text("result", finished.result.word());
     out.push(json.raw("latency_ms", finished.latency_ms).raw("usage", usage_json(finished.usage)).done());
     out.push(frame.of("goal_status", stream).text("status", "idle").done());
 }
@@ -212,7 +212,7 @@ pub(crate) fn past(chat_id: &str, turn: TurnId, finished: &Finished, client_turn
     if !finished.text.is_empty() {
         out.push(of("message").text("text", &finished.text).done());
     }
-    let json = of("turn_end").text("result", result_word(finished.result));
+    let json = of("turn_end").text("result", finished.result.word());
     out.push(json.raw("usage", usage_json(finished.usage)).raw("replayed", true).done());
     out
 }

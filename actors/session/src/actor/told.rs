@@ -39,13 +39,13 @@ impl Session {
     pub(super) fn ended(&mut self, verdict: Verdict) {
         let now = self.now();
         let metrics = &self.shared.metrics;
-        metrics.turns.get_or_create(&ByResult { result: word(verdict.result) }).inc();
+        metrics.turns.get_or_create(&ByResult { result: verdict.result.word() }).inc();
         self.shared.span_of_delivery(&verdict);
-        self.shared.span_of_turn(&verdict, word(verdict.result));
+        self.shared.span_of_turn(&verdict, verdict.result.word());
         let Life::Live(live) = &mut self.state else { return };
         let message = self.crash.message();
         if let Some(work) = live.work.as_mut().filter(|work| work.turn == verdict.turn) {
-            work.result = Some(word(verdict.result));
+            work.result = Some(verdict.result.word());
             metrics.turn_seconds.observe(verdict.latency_ms as f64 / 1000.0);
             live.work = None;
             live.place = None;
@@ -92,15 +92,5 @@ impl Session {
         event.reason = Some("its transcript has ended, or a newer incarnation owns it".to_owned());
         self.shared.log.record(event);
         self.stale();
-    }
-}
-
-fn word(result: TurnResult) -> &'static str {
-    match result {
-        TurnResult::Done => "done",
-        TurnResult::Failed => "failed",
-        TurnResult::DeadLettered => "dead_lettered",
-        TurnResult::Cancelled => "cancelled",
-        TurnResult::Joined => "joined",
     }
 }
