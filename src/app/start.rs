@@ -214,6 +214,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
         max_tokens: defaults.max_tokens,
         temperature: defaults.temperature as f32,
         context_window_tokens: defaults.context_window_tokens.into(),
+        context_block_limit: defaults.context_block_limit.map(u64::from),
         max_tool_iterations: defaults.max_tool_iterations,
         max_tool_result_chars: defaults.max_tool_result_chars,
         poison_attempts: loaded.config.supervision.poison_attempts,

@@ -71,6 +71,8 @@ section! {
         max_tokens: u32 = 8192, Kind::Whole(1, 10_000_000);
         /// Tokens that the model's context holds, answer included.
         context_window_tokens: u32 = 200_000, Kind::Whole(1, 100_000_000);
+        /// The most tokens of a request, if less than the context has room for beside the answer.
+        context_block_limit: Option<u32> = None, Kind::Whole(1, 100_000_000);
         /// Sampling temperature.
         temperature: f64 = 0.1, Kind::Number(0.0, 2.0);
         /// Rounds of tool calls in one turn; more end it with a summary.
@@ -89,7 +91,7 @@ section! {
         unified_session: bool = false, Kind::Flag;
     }
     unused [
-        "model_preset" "context_block_limit" "fallback_models" "max_concurrent_subagents" "fail_on_tool_error"
+        "model_preset" "fallback_models" "max_concurrent_subagents" "fail_on_tool_error"
         "provider_retry_mode" "tool_hint_max_length" "timezone_mode" "bot_icon"
         "idle_compact_after_minutes" "session_ttl_minutes" "idle_compact_check_interval_seconds"
         "consolidation_ratio" "dream"

@@ -23,6 +23,9 @@ pub enum Content {
         data: Arc<str>,
         /// For example `image/png`.
         mime: String,
+        /// The file in the media directory that it is; `None` if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<Arc<str>>,
     },
 }
 
@@ -109,6 +112,8 @@ pub struct AssistantMessage {
     pub stop: StopReason,
     /// Tokens of this call.
     pub usage: Usage,
+    /// How many its request was estimated to have, by [`crate::budget`]; 0 if that is not known.
+    pub asked_tokens: u64,
     /// Provider name as configured.
     pub provider: Arc<str>,
     /// Model name.

@@ -21,7 +21,7 @@ pub use notices::{
 };
 pub use nudge::Nudge;
 pub use past::{Past, past_of, read_past};
-pub use request::{LAST_ROUND_INSTRUCTION, RESERVE_TOKENS, RequestParts, Round, chat_request};
+pub use request::{Built, LAST_ROUND_INSTRUCTION, RequestParts, Round, chat_request};
 pub use skills::{Need, Skill, read_skill};
 pub use system::{BOOTSTRAP_CHARS_MAX, BOOTSTRAP_FILES, BootstrapFile, Frame, MEMORY_FILE, SystemParts, system_prompt};
 pub use templates::{TEMPLATES, is_unmodified};

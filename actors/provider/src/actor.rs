@@ -45,6 +45,8 @@ struct Reply {
     stamp: Stamp,
     to: Recipient<Event>,
     model: Arc<str>,
+    /// How much was asked, by the estimate.
+    asked_tokens: u64,
     cancel: CancellationToken,
     permit: Option<Permit>,
     begun: Duration,
@@ -96,7 +98,9 @@ impl Handler<Complete> for Provider {
         let Complete { stamp, permit, request, cancel, reply_to } = call;
         let (shared, begun) = (self.shared.clone(), self.shared.ports.clock.mono());
         let model = request.model.clone();
-        let reply = Reply { shared, stamp, to: reply_to, model, cancel, permit: Some(permit), begun, open: true };
+        let asked_tokens = request.tokens;
+        let permit = Some(permit);
+        let reply = Reply { shared, stamp, to: reply_to, model, asked_tokens, cancel, permit, begun, open: true };
         match &self.backend {
             Backend::Offline => answer_offline(reply, &request),
             Backend::Server(caller) => {
@@ -243,6 +247,7 @@ async fn try_to_complete(
         calls: answer.calls,
         stop: answer.stop,
         usage: answer.usage,
+        asked_tokens: 0,
         provider: name.clone(),
         model: reply.model.clone(),
         error: None,
@@ -256,7 +261,8 @@ impl Reply {
         tell(&self.to, Event::Delta { stamp: self.stamp, delta })
     }
 
-    fn complete(mut self, message: AssistantMessage) {
+    fn complete(mut self, mut message: AssistantMessage) {
+        message.asked_tokens = self.asked_tokens;
         let [input, output] = &self.shared.tokens;
         input.inc_by(message.usage.input_tokens);
         output.inc_by(message.usage.output_tokens);

@@ -73,6 +73,7 @@ pub fn answer(request: &ChatRequest, id_prefix: &str) -> Reply {
             calls,
             stop,
             usage,
+            asked_tokens: 0,
             provider: NAME.into(),
             model: request.model.clone(),
             error: None,

@@ -9,8 +9,7 @@ use domain::chat::{Message, StopReason};
 use domain::history::Kept;
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
-use domain::prompt::{Nudge, RequestParts, Round, chat_request, past_of};
-use domain::request::ChatRequest;
+use domain::prompt::{Built, Nudge, RequestParts, Round, chat_request, past_of};
 use domain::transcript::{Entry, Transcript, TreeIndex, turn_record};
 use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
@@ -91,7 +90,7 @@ impl Context {
     }
 
     /// The next model call of `turn`.
-    pub fn request(&mut self, turn: TurnId, body: &TurnBody, asked: Asked<'_>) -> ChatRequest {
+    pub fn request(&mut self, turn: TurnId, body: &TurnBody, asked: Asked<'_>) -> Built {
         let shared = &self.shared;
         let (key, past) = (Key::from(asked.key), shared.system.past());
         let parts = RequestParts {
@@ -99,6 +98,7 @@ impl Context {
             max_tokens: shared.config.max_tokens,
             temperature: shared.config.temperature,
             context_window_tokens: shared.config.context_window_tokens,
+            context_block_limit: shared.config.context_block_limit,
             frame: &shared.system.frame(asked.kind, &key),
             past: &past_of(&past, &key, shared.system.remembers(asked.kind)),
             transcript: &self.window.transcript,

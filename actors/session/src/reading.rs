@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use domain::budget::reach;
 use domain::history::{entry_tokens, newest, suffices};
 use domain::ids::TurnId;
 use domain::reset::Times;
@@ -73,7 +74,7 @@ pub struct Faults {
 /// Reads all of it. `turn` may need more than the model's window, of that many tokens.
 pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Result<Reading> {
     let (mut reader, mut tree) = (Reader::default(), TreeIndex::default());
-    let mut recent = Recent { bytes_max: window_tokens.saturating_mul(BYTES_PER_TOKEN), ..Recent::default() };
+    let mut recent = Recent { bytes_max: reach(window_tokens).saturating_mul(BYTES_PER_TOKEN), ..Recent::default() };
     let (mut first, mut times) = (None, Times::default());
     let mut take = |Record { entry, parent, kind, place }: Record| {
         if first.is_none() {
@@ -131,7 +132,7 @@ fn window(
             });
         }
         let transcript = Transcript::part(entries);
-        if chosen.len() == shown.len() || suffices(&transcript.path_to_leaf(), window_tokens) {
+        if chosen.len() == shown.len() || suffices(&transcript.path_to_leaf(), reach(window_tokens)) {
             let bytes = chosen.iter().copied().map(length).sum();
             return Ok(Window { transcript, is_all: chosen.len() == tree.len(), bytes, tight_at: 0 });
         }
@@ -145,7 +146,7 @@ impl Window {
     /// Lets go what a model with a window of that many tokens cannot see, once it is most of what there is. Whether it
     /// did. What it costs to find out is paid once for each time that the bytes double.
     pub fn trim(&mut self, window_tokens: u64) -> bool {
-        let enough = window_tokens.saturating_mul(BYTES_PER_TOKEN * 2).max(self.tight_at.saturating_mul(2));
+        let enough = reach(window_tokens).saturating_mul(BYTES_PER_TOKEN * 2).max(self.tight_at.saturating_mul(2));
         if self.bytes <= enough {
             return false;
         }
@@ -154,9 +155,9 @@ impl Window {
         let entry = |at: Position| self.transcript.entries().get(at.0 as usize);
         let tokens = |at: Position| entry(at).map_or(0, entry_tokens);
         let shown = tree.shown(&tree.path());
-        let chosen = newest(tree, &shown, tokens, window_tokens.saturating_mul(5) / 4, None);
+        let chosen = newest(tree, &shown, tokens, reach(window_tokens).saturating_mul(5) / 4, None);
         let part = Transcript::part(chosen.iter().filter_map(|at| entry(*at).cloned()));
-        if !suffices(&part.path_to_leaf(), window_tokens) {
+        if !suffices(&part.path_to_leaf(), reach(window_tokens)) {
             return false;
         }
         let share = |tokens: u64, of: u64| (u128::from(self.bytes) * u128::from(tokens) / u128::from(of.max(1))) as u64;

@@ -40,6 +40,8 @@ pub struct SessionConfig {
     pub temperature: f32,
     /// The model's window.
     pub context_window_tokens: u64,
+    /// The most tokens that a request is to have, if less than the window allows.
+    pub context_block_limit: Option<u64>,
     /// Rounds with tools; one more follows without.
     pub max_tool_iterations: u32,
     /// Characters of one tool result.

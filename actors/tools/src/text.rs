@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn images_survive_shortening() {
-        let image = Content::Image { data: "AAAA".into(), mime: "image/png".into() };
+        let image = Content::Image { data: "AAAA".into(), mime: "image/png".into(), path: None };
         let content = bounded("t", vec![Content::text("a".repeat(20)), image.clone(), Content::text("b")], 4);
         assert_eq!(content.len(), 2);
         assert_eq!(content[1], image);
@@ -92,7 +92,7 @@ mod tests {
         let all = [ToolEnd::Ok, ToolEnd::Error, ToolEnd::TimedOut, ToolEnd::Cancelled, ToolEnd::Panicked];
         let told = all.map(|end| plain_text(&advised(end, vec![Content::text("e")])).contains("try a different"));
         assert_eq!(told, [false, true, true, false, false]);
-        let image = Content::Image { data: "AAAA".into(), mime: "image/png".into() };
+        let image = Content::Image { data: "AAAA".into(), mime: "image/png".into(), path: None };
         let told = |end| advised(end, vec![image.clone()]).len();
         assert_eq!((told(ToolEnd::Ok), told(ToolEnd::Error)), (1, 2));
     }

@@ -318,7 +318,7 @@ fn image(value: Option<Value>, path: &str) -> Result<Content, Wrong> {
     if !is_base64(data) {
         return Err(bad("is not valid base64"));
     }
-    Ok(Content::Image { data: data.into(), mime: mime.to_owned() })
+    Ok(Content::Image { data: data.into(), mime: mime.to_owned(), path: None })
 }
 
 fn is_base64(data: &str) -> bool {

@@ -94,7 +94,7 @@ fn a_request_with_its_own_conversation_has_no_commands() {
     assert_eq!(of_body(&help), Parsed::Control(Control::Help));
     assert_eq!(of_body(&TurnBody { history: HistorySource::Request, ..help.clone() }), Parsed::Text);
     assert_eq!(of_body(&TurnBody { ephemeral: true, ..help.clone() }), Parsed::Text);
-    let image = Content::Image { data: "QQ==".into(), mime: "image/png".to_owned() };
+    let image = Content::Image { data: "QQ==".into(), mime: "image/png".to_owned(), path: None };
     let both = TurnBody { content: [image, Content::text("/help")].into(), ..help };
     assert_eq!(of_body(&both), Parsed::Control(Control::Help));
 }

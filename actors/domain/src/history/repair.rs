@@ -152,6 +152,7 @@ impl Build {
             calls: Vec::new(),
             stop: StopReason::Stop,
             usage: message.usage,
+            asked_tokens: message.asked_tokens,
             provider: Arc::clone(&message.provider),
             model: Arc::clone(&message.model),
             error: None,
@@ -201,6 +202,7 @@ impl Build {
         let whole = AssistantMessage {
             text: format!("{}{}", begun.text, message.text),
             usage: begun.usage.plus(message.usage),
+            asked_tokens: begun.asked_tokens + message.asked_tokens,
             ..AssistantMessage::clone(&message)
         };
         self.out.messages.pop();
@@ -227,6 +229,7 @@ fn without_calls(message: &AssistantMessage) -> AssistantMessage {
         calls: Vec::new(),
         stop: message.stop,
         usage: message.usage,
+        asked_tokens: message.asked_tokens,
         provider: message.provider.clone(),
         model: message.model.clone(),
         error: message.error.clone(),

@@ -44,6 +44,7 @@ pub(crate) fn assistant(text: &str, stop: StopReason, calls: &[(&str, &str)]) ->
         calls: calls.iter().map(|(id, name)| call(id, name)).collect(),
         stop,
         usage: Usage::default(),
+        asked_tokens: 0,
         provider: "p".into(),
         model: "m".into(),
         error: None,

@@ -5,15 +5,12 @@ use std::sync::Arc;
 use super::past::recent_history;
 use super::{Frame, Nudge, Past};
 use crate::body::{ContextRole, HistorySource, TurnBody};
-use crate::budget::{message_tokens, text_tokens};
+use crate::budget::{Ratio, budget, message_tokens, text_tokens};
 use crate::chat::{AssistantMessage, Content, Message, StopReason, Usage};
 use crate::history::{self, Kept};
 use crate::ids::TurnId;
 use crate::request::{ChatRequest, SYSTEM_SEPARATOR, ToolChoice};
 use crate::transcript::{AssistantEntry, Entry, EntryKind, Head, Transcript, UserEntry};
-
-/// Tokens that are kept free because token counts are estimates.
-pub const RESERVE_TOKENS: u64 = 1024;
 
 /// Told to the model when its tool rounds are used up.
 pub const LAST_ROUND_INSTRUCTION: &str = "You have used all tool rounds of this turn, so no tool can be called now. \
@@ -39,6 +36,8 @@ pub struct RequestParts<'a> {
     pub temperature: f32,
     /// The model's window: prompt and answer together.
     pub context_window_tokens: u64,
+    /// The most tokens that a request is to have, if less than the window allows.
+    pub context_block_limit: Option<u64>,
     /// System prompt and tools.
     pub frame: &'a Frame,
     /// What was kept of earlier conversations of the session.
@@ -57,9 +56,22 @@ pub struct RequestParts<'a> {
     pub begins_anew: bool,
 }
 
+/// A request, and how it fits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Built {
+    /// It.
+    pub request: ChatRequest,
+    /// About how many tokens it has.
+    pub tokens: u64,
+    /// The most that it was to have, counted in the same way. More only where the running turn alone has more.
+    pub budget: u64,
+    /// How many of the conversation's user turns were left out to keep the budget.
+    pub turns_left_out: usize,
+}
+
 /// Builds the request. If the running turn has no user entry in the transcript (it repeats one that was given up), its
 /// body is shown in that place. `kept` belongs to the transcript.
-pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
+pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> Built {
     let system_tail = system_tail(parts);
     let (choice, told) = match parts.round {
         Round::Open => (ToolChoice::Auto, None),
@@ -69,16 +81,23 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
     let instruction = told.map(|text| Message::User([Content::text(text)].into()));
     let tail_tokens = system_tail.as_ref().map_or(0, |tail| text_tokens(SYSTEM_SEPARATOR) + text_tokens(tail));
     let asked = parts.frame.tokens + tail_tokens + instruction.as_ref().map_or(0, message_tokens);
-    let budget = parts.context_window_tokens.saturating_sub(asked + u64::from(parts.max_tokens) + RESERVE_TOKENS);
+    let replies = parts.transcript.entries().iter().rev().filter_map(Entry::assistant);
+    let budget = Ratio::of(replies.map(|reply| &*reply.message)).estimated(budget(
+        parts.context_window_tokens,
+        parts.max_tokens,
+        parts.context_block_limit,
+    ));
+    let room = budget.saturating_sub(asked);
     let own = kept.follow(parts.transcript, parts.turn);
     let added = added_entries(parts, &own);
     let tail: Vec<&Entry> = added.iter().chain(own).collect();
     let mut history = match parts.body.history {
-        HistorySource::Session if !parts.begins_anew => kept.select(parts.transcript, parts.turn, &tail, budget),
-        HistorySource::Session | HistorySource::Request => history::select(&tail, budget),
+        HistorySource::Session if !parts.begins_anew => kept.select(parts.transcript, parts.turn, &tail, room),
+        HistorySource::Session | HistorySource::Request => history::select(&tail, room),
     };
     instruction.into_iter().for_each(|message| history.messages.push(message));
-    ChatRequest {
+    let tokens = asked + history.tokens;
+    let request = ChatRequest {
         model: Arc::clone(parts.model),
         system: Arc::clone(&parts.frame.system),
         system_tail: system_tail.map(Arc::from),
@@ -86,10 +105,11 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> ChatRequest {
         tools: Arc::clone(&parts.frame.tools),
         choice,
         effort: None,
-        tokens: asked + history.tokens,
+        tokens,
         max_tokens: parts.max_tokens,
         temperature: parts.temperature,
-    }
+    };
+    Built { request, tokens, budget, turns_left_out: history.turns_left_out }
 }
 
 /// What belongs to this session or request alone.
@@ -150,6 +170,7 @@ pub(super) fn assistant_entry(text: &str, model: &Arc<str>) -> Entry {
         calls: Vec::new(),
         stop: StopReason::Stop,
         usage: Usage::default(),
+        asked_tokens: 0,
         provider: Arc::from("request"),
         model: model.clone(),
         error: None,

@@ -6,6 +6,7 @@ use super::past::recent_history;
 use super::request::assistant_entry;
 use super::*;
 use crate::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
+use crate::budget::RESERVE_TOKENS;
 use crate::chat::{Content, Message};
 use crate::history::Kept;
 use crate::ids::{SessionKey, TurnId};
@@ -54,12 +55,24 @@ fn build(transcript: &Transcript, number: u128, body: &TurnBody, round: Round) -
 }
 
 fn build_with(transcript: &Transcript, number: u128, body: &TurnBody, round: Round, past: &[&Past]) -> ChatRequest {
+    built(transcript, number, body, round, past, None).request
+}
+
+fn built(
+    transcript: &Transcript,
+    number: u128,
+    body: &TurnBody,
+    round: Round,
+    past: &[&Past],
+    context_block_limit: Option<u64>,
+) -> Built {
     let parts = RequestParts {
         begins_anew: false,
         model: &"m".into(),
         max_tokens: 100,
         temperature: 0.1,
         context_window_tokens: 10_000,
+        context_block_limit,
         frame: &Frame::new("SYSTEM\n", Arc::from([tool()])),
         past,
         transcript,
@@ -293,4 +306,24 @@ fn the_tail_has_recent_history_before_the_instructions_of_the_request() {
     body.history = HistorySource::Request;
     let own = build_with(&transcript, 2, &body, Round::Open, &known).system_tail.unwrap();
     assert!(!own.contains("Recent History"), "a request that brings its own history has only that");
+}
+
+#[test]
+fn what_is_built_says_how_it_fits() {
+    let mut transcript = conversation();
+    let body = TurnBody::text("second");
+    let whole = built(&transcript, 2, &body, Round::Open, &[], None);
+    assert_eq!((whole.budget, whole.turns_left_out), (10_000 - 100 - RESERVE_TOKENS, 0));
+    assert_eq!((whole.tokens, whole.request.messages.len()), (whole.request.tokens, 3));
+    let limited = built(&transcript, 2, &body, Round::Open, &[], Some(whole.tokens - 1));
+    assert_eq!((limited.budget, limited.turns_left_out, limited.request.messages.len()), (whole.tokens - 1, 1, 1));
+
+    // The provider counts twice what is estimated.
+    let EntryKind::Assistant(mut answer) = assistant_entry("half", &"m".into()).kind else { panic!("it is one") };
+    let message = Arc::make_mut(&mut answer.message);
+    (message.asked_tokens, message.usage.input_tokens) = (100, 200);
+    let parent = transcript.append_parent().map(Arc::from);
+    transcript.push(Entry::new(Head { id: "d".into(), parent, timestamp_ms: 1 }, EntryKind::Assistant(answer)));
+    let corrected = built(&transcript, 2, &body, Round::Open, &[], None);
+    assert_eq!(corrected.budget, whole.budget / 2);
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::object::Object;
 use super::{AssistantEntry, Head, ToolResultEntry, TurnClose, UserEntry};
-use crate::chat::{StopReason, Usage};
+use crate::chat::{AssistantMessage, StopReason};
 use crate::ids::{SessionId, SessionKey, TurnId};
 use crate::time;
 use blocks::{AssistantBlocks, Blocks};
@@ -135,7 +135,7 @@ pub fn assistant_line(head: &Head, assistant: &AssistantEntry) -> String {
             api: API,
             provider: &message.provider,
             model: &message.model,
-            usage: UsageFields::from(message.usage),
+            usage: UsageFields::of(message),
             stop_reason: message.stop,
             error_message: message.error.as_deref(),
             timestamp: head.timestamp_ms,
@@ -276,6 +276,9 @@ struct UsageFields {
     cache_write: u64,
     total_tokens: u64,
     cost: Cost,
+    /// A field of ours: what was estimated for the request before it was sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    estimate: u64,
 }
 
 #[derive(serde::Serialize, Default)]
@@ -288,8 +291,13 @@ struct Cost {
     total: u64,
 }
 
-impl From<Usage> for UsageFields {
-    fn from(usage: Usage) -> Self {
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl UsageFields {
+    fn of(message: &AssistantMessage) -> Self {
+        let usage = message.usage;
         Self {
             input: usage.input_tokens.saturating_sub(usage.cached_tokens),
             output: usage.output_tokens,
@@ -297,6 +305,7 @@ impl From<Usage> for UsageFields {
             cache_write: 0,
             total_tokens: usage.input_tokens.saturating_add(usage.output_tokens),
             cost: Cost::default(),
+            estimate: message.asked_tokens,
         }
     }
 }

@@ -233,6 +233,7 @@ fn a_call_that_ends_without_an_answer_says_so() {
             stamp: STAMP,
             to: scene.probe.recipient(),
             model: "m".into(),
+            asked_tokens: 7,
             cancel: scene.cancel.clone(),
             permit: None,
             begun: Duration::ZERO,

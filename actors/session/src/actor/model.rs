@@ -64,9 +64,9 @@ impl Session {
             kind: self.shared.config.policies.kind(self.lease.key(), &accepted.source),
             begins_anew: live.machine.begins_anew(),
         };
-        let request = context.request(stamp.turn, body, asked);
+        let built = context.request(stamp.turn, body, asked);
         let Some(permit) = live.work.as_mut().and_then(|work| work.permit.take()) else { return };
-        let complete = Complete { stamp, permit, request, cancel, reply_to: ctx.address().recipient() };
+        let complete = Complete { stamp, permit, request: built.request, cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.model, &self.shared.mail.provider, complete).is_err() {
             self.step(Input::Failed("stopping", failed_notice(NO_FRONT_END)), ctx);
         }

@@ -196,6 +196,7 @@ mod tests {
             calls: vec![call("a", "x"), call("a", "x"), call("a_2", "x"), call("a", "x")],
             stop: StopReason::ToolUse,
             usage: Usage::default(),
+            asked_tokens: 0,
             provider: "p".into(),
             model: "m".into(),
             error: None,

@@ -301,6 +301,7 @@ fn notice(stop: StopReason, text: String, error: Option<String>, rules: &Rules) 
         calls: Vec::new(),
         stop,
         usage: Usage::default(),
+        asked_tokens: 0,
         provider: Arc::clone(&rules.provider),
         model: Arc::clone(&rules.model),
         error,

@@ -92,6 +92,7 @@ fn message(calls: &[(String, &str)]) -> Box<AssistantMessage> {
         calls: calls.iter().map(call).collect(),
         stop: StopReason::Stop,
         usage: Usage::default(),
+        asked_tokens: 0,
         provider: "p".into(),
         model: "m".into(),
         error: None,

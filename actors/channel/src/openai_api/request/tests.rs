@@ -74,7 +74,7 @@ fn pictures_come_as_data_urls() {
         {"type":"image_url","image_url":{"url":"data:image/png;base64,aGk=","detail":"low"}}]}]}"#,
     )
     .unwrap();
-    let image = Content::Image { data: "aGk=".into(), mime: "image/png".into() };
+    let image = Content::Image { data: "aGk=".into(), mime: "image/png".into(), path: None };
     assert_eq!(*request.body.content, [Content::text("see"), image]);
 }
 

@@ -134,7 +134,7 @@ fn block(block: &Value) -> Option<Content> {
     let url = block.get("image_url")?.get("url")?.as_str()?;
     let inline = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     Some(match inline {
-        Some((mime, data)) => Content::Image { data: data.into(), mime: mime.to_owned() },
+        Some((mime, data)) => Content::Image { data: data.into(), mime: mime.to_owned(), path: None },
         None => Content::text(format!("[image: {url}]")),
     })
 }
@@ -148,7 +148,7 @@ fn blocks(said: &[Content]) -> Value {
     }
     let block = |piece: &Content| match piece {
         Content::Text { text } => json!({"type": "text", "text": text}),
-        Content::Image { data, mime } => {
+        Content::Image { data, mime, path: _ } => {
             json!({"type": "image_url", "image_url": {"url": format!("data:{mime};base64,{data}")}})
         }
     };
@@ -164,6 +164,7 @@ fn assistant(row: &Row, said: &[Content]) -> AssistantMessage {
         stop: if calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse },
         calls,
         usage: Usage::default(),
+        asked_tokens: 0,
         provider: "".into(),
         model: "".into(),
         error: None,

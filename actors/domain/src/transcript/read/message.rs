@@ -69,6 +69,8 @@ struct RawBlock<'a> {
     #[serde(borrow)]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
+    path: Option<&'a RawValue>,
+    #[serde(borrow)]
     mime_type: Option<&'a RawValue>,
     #[serde(borrow)]
     id: Option<&'a RawValue>,
@@ -134,7 +136,8 @@ pub(super) fn content(raw: Option<&RawValue>) -> Vec<Content> {
             "text" => content.extend(string(block.text).map(|text| Content::Text { text })),
             "image" => {
                 if let (Some(data), Some(mime)) = (string(block.data), string(block.mime_type)) {
-                    content.push(Content::Image { data: data.into(), mime });
+                    let path = string(block.path).map(Arc::from);
+                    content.push(Content::Image { data: data.into(), mime, path });
                 }
             }
             _ => {}
@@ -193,6 +196,7 @@ fn assistant(message: &RawMessage<'_>, turn: Option<TurnId>) -> AssistantEntry {
             calls,
             stop: parsed(message.stop_reason).unwrap_or(otherwise),
             usage: usage(message.usage),
+            asked_tokens: asked_tokens(message.usage),
             provider: provider.into(),
             model: model.into(),
             error: string(message.error_message),
@@ -228,6 +232,11 @@ fn arguments(block: &RawBlock<'_>) -> Arguments {
             Arguments::Malformed { text: other.to_string(), problem: "the arguments are no JSON object".to_owned() }
         }
     }
+}
+
+fn asked_tokens(usage: Option<&RawValue>) -> u64 {
+    let fields: Map<String, Value> = parsed(usage).unwrap_or_default();
+    fields.get("estimate").and_then(Value::as_u64).unwrap_or(0)
 }
 
 fn usage(raw: Option<&RawValue>) -> Usage {

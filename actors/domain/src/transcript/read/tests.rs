@@ -55,6 +55,7 @@ fn answer(text: &str, number: u128, end: Option<TurnClose>) -> AssistantEntry {
             calls: Vec::new(),
             stop: StopReason::Stop,
             usage: Usage { input_tokens: 10, output_tokens: 3, cached_tokens: 4 },
+            asked_tokens: 8,
             provider: "offline".into(),
             model: "echo".into(),
             error: None,
@@ -118,7 +119,7 @@ fn what_is_written_is_read_back() {
         },
     ];
     message.stop = StopReason::ToolUse;
-    let image = Content::Image { data: "AAAA".into(), mime: "image/png".to_owned() };
+    let image = Content::Image { data: "AAAA".into(), mime: "image/png".to_owned(), path: None };
     let result = ToolResultEntry {
         result: Arc::new(ToolResult {
             call: ToolCallId("c1".into()),

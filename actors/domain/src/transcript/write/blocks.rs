@@ -12,12 +12,19 @@ impl Serialize for Blocks<'_> {
         #[derive(serde::Serialize)]
         #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
         enum Block<'a> {
-            Text { text: &'a str },
-            Image { data: &'a str, mime_type: &'a str },
+            Text {
+                text: &'a str,
+            },
+            Image {
+                data: &'a str,
+                mime_type: &'a str,
+                #[serde(skip_serializing_if = "Option::is_none")]
+                path: Option<&'a str>,
+            },
         }
         to.collect_seq(self.0.iter().map(|piece| match piece {
             Content::Text { text } => Block::Text { text },
-            Content::Image { data, mime } => Block::Image { data, mime_type: mime },
+            Content::Image { data, mime, path } => Block::Image { data, mime_type: mime, path: path.as_deref() },
         }))
     }
 }

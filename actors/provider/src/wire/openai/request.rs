@@ -191,7 +191,7 @@ impl Serialize for UserContent<'_> {
         serializer.collect_seq(pieces.iter().enumerate().map(|(at, piece)| {
             let mut part = match piece {
                 Content::Text { text } => part(text, false),
-                Content::Image { data, mime } => {
+                Content::Image { data, mime, path: _ } => {
                     json!({"type": "image_url", "image_url": {"url": format!("data:{mime};base64,{data}")}})
                 }
             };

@@ -104,6 +104,7 @@ fn asked(call: &ToolCall) -> Message {
         calls: vec![call.clone()],
         stop: StopReason::ToolUse,
         usage: Usage::default(),
+        asked_tokens: 0,
         provider: "p".into(),
         model: "m".into(),
         error: None,

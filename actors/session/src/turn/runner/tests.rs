@@ -23,6 +23,7 @@ fn said(text: &str, calls: &[&str]) -> AssistantMessage {
         calls: calls.iter().map(call).collect(),
         stop: if calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse },
         usage: Usage::default(),
+        asked_tokens: 0,
         provider: "p".into(),
         model: "m".into(),
         error: None,

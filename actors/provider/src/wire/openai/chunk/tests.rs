@@ -252,6 +252,7 @@ fn the_longest_answer_fits_into_a_line_of_the_journal() {
         calls: Vec::new(),
         stop: answer.stop,
         usage: answer.usage,
+        asked_tokens: 0,
         provider: "p".into(),
         model: "m".into(),
         error: None,

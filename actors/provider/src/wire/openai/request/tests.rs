@@ -17,6 +17,7 @@ fn request() -> ChatRequest {
         ],
         stop: StopReason::ToolUse,
         usage: Usage::default(),
+        asked_tokens: 0,
         provider: "p".into(),
         model: "m".into(),
         error: None,
@@ -26,7 +27,7 @@ fn request() -> ChatRequest {
         let (call, name) = (ToolCallId(id.into()), "read".to_owned());
         Message::ToolResult(ToolResult { call, name, content, is_error: false }.into())
     };
-    let picture = Content::Image { data: "aGk=".into(), mime: "image/png".to_owned() };
+    let picture = Content::Image { data: "aGk=".into(), mime: "image/png".to_owned(), path: None };
     ChatRequest {
         model: "m".into(),
         system: "be good".into(),
