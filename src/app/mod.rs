@@ -11,6 +11,7 @@ pub mod lock;
 mod options;
 pub(crate) mod parts;
 mod process;
+mod restart;
 mod serve;
 mod sessions;
 mod start;
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use channel::doors::PhaseWord;
 use channel::outbox::{Board, Deliverer};
-use channel::{Hub, Phase};
+use channel::{Hub, Phase, Restart};
 use domain::ids::SessionKey;
 use domain::text::counted;
 use journal::LogJournal;
@@ -60,6 +61,8 @@ pub struct App {
     /// Of processes that go on until they are stopped.
     deliverer: Option<Deliverer>,
     doors: Option<serve::Open>,
+    /// Of processes that can be started again.
+    restart: Option<Arc<Restart>>,
     real: Option<Real>,
     #[cfg(feature = "otel")]
     exporter: Option<Arc<crate::otel::Exporter>>,
@@ -76,7 +79,10 @@ impl App {
         let open = self.journal.status().open;
         let running = u64::try_from(self.metrics.turns_running.get()).unwrap_or(0);
         let mut event = Event::new(EventName::GatewayStopping, ActorPath("/".into()), Kind::Process);
-        event.reason = Some(format!("{} running, {open} open", counted(running, "turn")));
+        let asked = self.restart.as_ref().and_then(|restart| restart.by());
+        let restart = if asked.is_some() { "a restart was asked for; " } else { "" };
+        event.session = asked.cloned();
+        event.reason = Some(format!("{restart}{} running, {open} open", counted(running, "turn")));
         event.verdict = Some(format!("running turns may end within {} s", drain.as_secs()));
         let cause = self.log.record(event);
         self.phase.set(PhaseWord::Draining);
@@ -95,6 +101,9 @@ impl App {
             let left = drain.saturating_sub(self.ports.clock.mono().saturating_sub(begun));
             // What is not sent by then waits in the journal.
             let _ = tokio::time::timeout(left, deliverer.drain()).await;
+        }
+        if let Some(restart) = &self.restart {
+            restart::leave(&self.loaded.paths.run, restart, self.ports.clock.wall_ms());
         }
         self.kernel.begin_stop();
         self.hub.close();
@@ -119,6 +128,17 @@ impl App {
     /// Returns when the journal's disk failed: nothing can be acknowledged any more.
     pub fn failed(&self) -> impl Future<Output = String> + use<> {
         self.journal.failed()
+    }
+
+    /// Returns when somebody asked in a chat that the process restart.
+    pub fn restart_asked(&self) -> impl Future<Output = ()> + use<> {
+        let restart = self.restart.clone();
+        async move {
+            match restart {
+                Some(restart) => restart.asked().await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Waits until the transcripts of all sleeping sessions have what the journal has of them; the keys of those for which

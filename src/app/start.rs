@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use channel::doors::PhaseWord;
 use channel::outbox::{Board, Deliverer, Inlet, Parts, PushChannel, PushChannels, Rules};
-use channel::{Hub, Phase};
+use channel::{Hub, Phase, Restart};
 use journal::LogJournal;
 use registry::{Registry, RegistryConfig};
 use session::{Deps, PushLimits, SessionConfig, Shared, Transcripts, plant};
@@ -14,7 +14,7 @@ use tools::{Catalog, Tool};
 use super::children::Children;
 use super::gauges::Gauges;
 use super::ground::Ground;
-use super::{App, Options, Purpose, delivery, parts};
+use super::{App, Options, Purpose, delivery, parts, restart};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
 
@@ -56,6 +56,13 @@ impl App {
         let hub = Hub::new();
         let gauges = start_sessions(&loaded, purpose, &ground, &keepers, &hub, &model, tools)?;
         let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
+        let restart = match purpose {
+            Purpose::Gateway => {
+                let now_ms = ground.ports.clock.wall_ms();
+                Some(Arc::new(Restart::new(restart::take(&loaded.paths.run, now_ms), now_ms)))
+            }
+            Purpose::Embedded | Purpose::OneShot | Purpose::AtRest => None,
+        };
         let deliverer = match purpose {
             Purpose::Gateway | Purpose::Embedded => {
                 let deliverer = start_deliverer(&loaded, &ground, &keepers, &board);
@@ -81,6 +88,7 @@ impl App {
             board,
             deliverer,
             doors: None,
+            restart,
             real: ground.real,
             #[cfg(feature = "otel")]
             exporter,

@@ -93,6 +93,10 @@ async fn answer(host: &Host, key: &SessionKey, text: &str) -> anyhow::Result<GoO
         Line::Quit => return Ok(GoOn::No),
         Line::Control(Control::Help) => print(&format!("{}\n/quit – leave (also Ctrl-D)", command::help()))?,
         Line::Control(Control::Status) => print(&host.status(key).await?)?,
+        Line::Control(Control::Restart) => match host {
+            Host::Gateway(_) => once(host, key, text).await?,
+            Host::Here(_) => return Err(Exit::new(ExitCode::NoGateway, "no gateway runs here to be restarted").into()),
+        },
         Line::Control(Control::Stop { all }) => print(&host.stop(key, all).await?)?,
         Line::Refused(refused) => return Err(Exit::new(ExitCode::Usage, refused.to_string()).into()),
         Line::Message(text) => once(host, key, text).await?,

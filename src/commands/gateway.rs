@@ -1,7 +1,13 @@
 //! `greenroom gateway`: serves the doors until a signal, a failed disk or an order to drain ends it.
 
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::Command;
 use std::time::Duration;
 
+use anyhow::Context;
+use futures::future::{Either, select};
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use supervision::log::{LogOptions, LogWriter};
 use supervision::real::real_ports;
@@ -10,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::lock::Lock;
 use crate::app::{App, Options, Purpose};
 use crate::cli::Place;
-use crate::config::{Loaded, Paths};
+use crate::config::{Loaded, Paths, RestartMode};
 use crate::exit::{Exit, ExitCode};
 
 /// The most files of the log that a configuration may ask for.
@@ -47,52 +53,90 @@ fn record_refusal(paths: Paths, refused: &anyhow::Error) -> std::io::Result<()> 
 /// Serves until stopped. A signal that comes while it starts stops it as soon as it can do so in order: then no door is
 /// opened.
 pub async fn run(place: &Place) -> anyhow::Result<()> {
-    let stop = stopped_by_signals()?;
+    // Asked now: when a new version has taken its place, the system names it as removed.
+    let program = std::env::current_exe();
+    let Signals { stop, terminated } = signals()?;
     let loaded = load(place)?;
     let files = crate::app::limits::raise_file_limit();
     tracing::info!(files, "file limit");
+    let mode = loaded.config.gateway.restart_mode;
     let mut app = App::start(Options::gateway(loaded)).await?;
-    tokio::select! {
+    let ended = tokio::select! {
         biased;
-        () = stop.cancelled() => {}
+        () = stop.cancelled() => Ended::Stopped,
         ended = serve(&mut app) => ended?,
-    }
+    };
     stop.cancel();
     super::print("stopping: running turns may end, waiting ones are kept; Ctrl-C again stops at once")?;
     app.stop().await;
-    Ok(())
+    match ended {
+        Ended::Restart if !terminated.is_cancelled() => start_again(mode, program),
+        Ended::Restart | Ended::Stopped => Ok(()),
+    }
+}
+
+/// Why the doors were closed.
+enum Ended {
+    /// To stay closed.
+    Stopped,
+    /// To be opened again.
+    Restart,
+}
+
+/// Runs the program again with the arguments of this process, in its place or beside it.
+fn start_again(mode: RestartMode, program: std::io::Result<PathBuf>) -> anyhow::Result<()> {
+    let again = || -> std::io::Result<Command> {
+        let mut command = Command::new(program?);
+        command.args(std::env::args_os().skip(1));
+        Ok(command)
+    };
+    let failed = "the gateway has stopped, and cannot be started again";
+    match mode {
+        RestartMode::Auto | RestartMode::Exec => Err(again().context(failed)?.exec()).context(failed),
+        RestartMode::Spawn => again().and_then(|mut command| command.spawn()).map(drop).context(failed),
+        RestartMode::Exit => Ok(()),
+    }
 }
 
 /// Opens the doors; returns when somebody asked that they be closed.
-async fn serve(app: &mut App) -> anyhow::Result<()> {
+async fn serve(app: &mut App) -> anyhow::Result<Ended> {
     for line in app.serve().await? {
         super::print(&line)?;
     }
     tokio::select! {
         biased;
         why = app.failed() => Err(Exit::new(ExitCode::Disk, format!("the journal's disk failed: {why}")).into()),
-        () = app.drained() => Ok(()),
+        () = app.drained() => Ok(Ended::Stopped),
+        () = app.restart_asked() => Ok(Ended::Restart),
     }
 }
 
-/// A token that is cancelled when SIGINT or SIGTERM arrives. From then on, whoever cancelled it, SIGINT ends the process.
-fn stopped_by_signals() -> anyhow::Result<CancellationToken> {
+struct Signals {
+    /// Cancelled when SIGINT or SIGTERM arrives. From then on, whoever cancelled it, SIGINT ends the process.
+    stop: CancellationToken,
+    /// Cancelled when SIGTERM arrives, also later.
+    terminated: CancellationToken,
+}
+
+fn signals() -> anyhow::Result<Signals> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let asked = CancellationToken::new();
-    let stop = asked.clone();
+    let (asked, ended) = (CancellationToken::new(), CancellationToken::new());
+    let (stop, terminated) = (asked.clone(), ended.clone());
     // On a thread of its own: a start blocks the one that it runs on.
     tokio::spawn(async move {
         tokio::select! {
             biased;
             _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = terminate.recv() => terminated.cancel(),
             () = stop.cancelled() => {}
         }
         stop.cancel();
-        interrupt.recv().await;
+        while let Either::Right(_) = select(pin!(interrupt.recv()), pin!(terminate.recv())).await {
+            terminated.cancel();
+        }
         eprintln!("greenroom: stopped at once");
         std::process::exit(ExitCode::Interrupted as i32);
     });
-    Ok(asked)
+    Ok(Signals { stop: asked, terminated: ended })
 }

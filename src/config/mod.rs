@@ -40,8 +40,8 @@ pub use error::{ConfigError, Origin, Problem, Warning};
 pub use locations::Paths;
 pub use providers::{ProviderChoice, ProviderSettings};
 pub use schema::{
-    Admin, AgentDefaults, Agents, Api, Channels, Config, Durability, Exec, Gateway, Journal, Provider, Runtime,
-    Sandbox, Supervision, Tools, WebSocket, Webhook,
+    Admin, AgentDefaults, Agents, Api, Channels, Config, Durability, Exec, Gateway, Journal, Provider, RestartMode,
+    Runtime, Sandbox, Supervision, Tools, WebSocket, Webhook,
 };
 pub use secret::Secret;
 pub use sessions::{

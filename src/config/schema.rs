@@ -216,8 +216,25 @@ section! {
         host: String = "127.0.0.1".into(), Kind::Text;
         /// Port to listen on.
         port: u16 = 18_790, PORT;
+        /// How `/restart` starts it again.
+        restart_mode: RestartMode = RestartMode::Auto, Kind::Choice(&["auto", "exec", "spawn", "exit"]);
     }
-    unused ["restart_mode" "heartbeat"]
+    unused ["heartbeat"]
+}
+
+/// How a gateway starts again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum RestartMode {
+    /// As fits the system: `exec`.
+    Auto,
+    /// The program takes the place of its process.
+    Exec,
+    /// A new process.
+    Spawn,
+    /// It only ends, and whoever looks after it starts it.
+    Exit,
 }
 
 section! {

@@ -26,6 +26,7 @@ mod poison;
 mod power_cut;
 mod push;
 mod queues;
+mod restart;
 mod simulation;
 mod soak;
 mod stories;

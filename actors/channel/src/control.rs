@@ -45,6 +45,7 @@ impl AtOnce {
                 text
             }
             Self::Control(Control::Help) => help(),
+            Self::Control(Control::Restart) => restart(doors, door, key).to_owned(),
             Self::Control(Control::Stop { all }) => match stop(doors, key, all).await {
                 Asked::Answer(stopped) => stopped_text(&stopped),
                 Asked::Asleep => "Nothing is running here.".to_owned(),
@@ -55,6 +56,18 @@ impl AtOnce {
                 Asked::Asleep => "Idle.".to_owned(),
                 Asked::Silent => SILENT.to_owned(),
             },
+        }
+    }
+}
+
+/// Whoever may write to a webhook need not be the owner.
+fn restart(doors: &Doors, door: Door, key: &SessionKey) -> &'static str {
+    match (door, &doors.restart) {
+        (Door::Webhook, _) => "The gateway can be restarted from its WebSocket, its API and the terminal only.",
+        (Door::WebSocket | Door::Api | Door::Admin, None) => "This process cannot restart itself.",
+        (Door::WebSocket | Door::Api | Door::Admin, Some(restart)) => {
+            restart.ask(key);
+            "Restarting: running turns may end, waiting messages are kept."
         }
     }
 }

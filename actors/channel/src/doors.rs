@@ -25,6 +25,7 @@ use crate::hub::outlet::Outflow;
 use crate::open::OpenDoors;
 use crate::outbox::Board;
 use crate::outcome::{Refusal, Verdict};
+use crate::restart::Restart;
 
 /// Bytes of a body above which the journal could not hold its record.
 pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024 * 1024 - 64 * 1024;
@@ -127,6 +128,8 @@ pub struct DoorsParts {
     pub outbox: Arc<Board>,
     /// `runtime.frameBytesInFlight`.
     pub frame_bytes_in_flight: usize,
+    /// Takes the order to restart, where that can be followed.
+    pub restart: Option<Arc<Restart>>,
     /// Brings the gauges of the other parts up to date, before they are printed.
     pub show: Arc<dyn Fn() + Send + Sync>,
 }

@@ -14,6 +14,7 @@
 //! | [`websocket`] | nanobot's WebSocket protocol |
 //! | [`openai_api`] | `/v1/chat/completions` and `/v1/models` |
 //! | [`webhook`] | messages by HTTP, with replies sent to an address |
+//! | [`Restart`] | restarting the process, asked for in a chat |
 //! | [`outbox`] | delivers what turns say to chats that wait for no connection |
 //! | [`gateway`] | `/health`, `/ready`, `/metrics` and `/admin/v1/` |
 
@@ -31,6 +32,7 @@ mod open;
 pub mod openai_api;
 pub mod outbox;
 mod outcome;
+mod restart;
 mod silent;
 pub mod webhook;
 pub mod websocket;
@@ -38,3 +40,4 @@ pub mod websocket;
 pub use auth::Secret;
 pub use doors::{Doors, Phase};
 pub use hub::Hub;
+pub use restart::Restart;

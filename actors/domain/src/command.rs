@@ -47,6 +47,8 @@ pub enum Control {
     Status,
     /// Say what commands there are.
     Help,
+    /// Stop the process in order, and start it again.
+    Restart,
 }
 
 /// A command that waits for its turn, like a message. Kept in the transcript, but never shown to the model.
@@ -121,6 +123,7 @@ pub const TABLE: &[Entry] = &[
     entry("/help", "/help", "this list"),
     entry("/status", "/status", "what this session is doing"),
     entry("/stop", "/stop [all]", "cancel the running turn; with `all` the waiting messages too"),
+    entry("/restart", "/restart", "stop the gateway in order and start it again"),
     entry("/new", "/new [message]", "begin a new conversation, with that message or the next"),
     entry("/reset", "/reset [message]", "the same"),
     entry("/compact", "/compact", "let the model see only the last 8 messages and what is labelled, to make room"),
@@ -144,7 +147,6 @@ const ABSENT: &[&str] = &[
     "/model",
     "/pairing",
     "/queue",
-    "/restart",
     "/skill",
     "/think",
     "/title",
@@ -212,6 +214,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
 fn understand(name: &str, rest: &str) -> Option<Parsed> {
     let control = match (name, rest) {
         ("/help", "") => Control::Help,
+        ("/restart", "") => Control::Restart,
         ("/status", "") => Control::Status,
         ("/stop", "") => Control::Stop { all: false },
         ("/stop", all) if all.eq_ignore_ascii_case("all") => Control::Stop { all: true },

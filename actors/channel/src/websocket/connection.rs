@@ -225,6 +225,11 @@ impl Reader {
         let sink: Arc<dyn Sink> = Arc::<Outlet<Note>>::clone(&self.outlet);
         let attached = self.doors.hub.attach_chat(&room.chat, after, sink);
         self.chats.insert(chat_id.to_owned(), Chat { order, _watch: attached.watch });
+        let now_ms = self.doors.ports.clock.wall_ms();
+        if self.doors.restart.as_ref().is_some_and(|restart| restart.take_notice(&room.session, now_ms)) {
+            let json = Json::event("message").text("chat_id", chat_id).text("text", "The gateway has restarted.");
+            self.frame(json.raw("turn_id", "null").raw("control", true).done());
+        }
         (attached.running.map(|running| running.0), attached.followed)
     }
 

@@ -273,6 +273,7 @@ async fn control_is_answered_at_once_and_never_journalled() {
         ("/stop all", "Nothing was running. Dropped 1 waiting."),
         ("/status", "Thinking for 1.2 s, 3 waiting."),
         ("/help", "/help – this list"),
+        ("/restart", "This process cannot restart itself."),
         ("/HLEP@bot me", "Unknown command /HLEP. Did you mean /help?"),
         ("/stop it", "Please write it so: /stop [all]."),
     ] {

@@ -114,6 +114,7 @@ impl World {
             phase: phase.clone(),
             outbox: Arc::default(),
             frame_bytes_in_flight: bytes,
+            restart: None,
             show: Arc::new(|| ()),
         });
         Arc::new(Self {
