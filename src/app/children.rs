@@ -2,8 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use actix::Recipient;
+use memory::Memory;
+use protocol::provider::{AskPermit, Complete};
 use protocol::session::Address;
 use protocol::supervision::{ActorPath, Kind};
+use protocol::tools::RunTool;
 use registry::{SessionFactory, SessionStart};
 use session::{Neighbours, Session, Shared};
 use supervision::{Child, Kernel, Placement, RestartPolicy};
@@ -21,16 +25,36 @@ struct Ready {
     neighbours: Vec<Arc<Neighbours>>,
 }
 
+/// Those of one arbiter.
+struct FrontEnds {
+    permits: Recipient<AskPermit>,
+    model: Recipient<Complete>,
+    tools: Recipient<RunTool>,
+}
+
 impl Children {
     /// A factory that can start sessions once [`attach`](Self::attach) was called.
     pub fn new(kernel: Kernel, placement: Arc<dyn Placement>, policy: RestartPolicy) -> Arc<Self> {
         Arc::new(Self { kernel, placement, policy, ready: OnceLock::new() })
     }
 
-    /// Starts the front ends on each arbiter.
-    pub fn attach(&self, shared: Arc<Shared>, provider: &Arc<provider::Shared>, catalog: &Arc<tools::Catalog>) {
-        let neighbours =
-            (0..self.placement.arbiters()).map(|arbiter| Arc::new(self.start_front_ends(arbiter, provider, catalog)));
+    /// Starts the front ends on each arbiter, and the memory. `remember` makes what that needs of its front end.
+    pub fn attach(
+        &self,
+        shared: Arc<Shared>,
+        provider: &Arc<provider::Shared>,
+        catalog: &Arc<tools::Catalog>,
+        remember: impl FnOnce(memory::Neighbours) -> memory::Deps,
+    ) {
+        let fronts: Vec<FrontEnds> =
+            (0..self.placement.arbiters()).map(|arbiter| self.start_front_ends(arbiter, provider, catalog)).collect();
+        let front = &fronts[memory::ARBITER];
+        let deps = remember(memory::Neighbours { permits: front.permits.clone(), model: front.model.clone() });
+        let memory = Memory::start(&self.kernel, &*self.placement, self.policy, deps);
+        let neighbours = fronts.into_iter().map(|FrontEnds { permits, model, tools }| {
+            let (granted, memory) = (provider.granted(), memory.clone().recipient());
+            Arc::new(Neighbours { permits, model, granted, tools, memory })
+        });
         let ready = Ready { shared, neighbours: neighbours.collect() };
         assert!(self.ready.set(ready).is_ok(), "the front ends are started once");
     }
@@ -40,7 +64,7 @@ impl Children {
         arbiter: usize,
         provider: &Arc<provider::Shared>,
         catalog: &Arc<tools::Catalog>,
-    ) -> Neighbours {
+    ) -> FrontEnds {
         let child = |name: &str, kind| {
             let mut child = Child::new(format!("/{name}/{arbiter}"), kind);
             child.policy = self.policy;
@@ -55,12 +79,7 @@ impl Children {
         let tools = self.kernel.spawn(child("tools", Kind::Tools), &*self.placement, arbiter, move |_| {
             tools::Tools::new(catalog, kernel, path)
         });
-        Neighbours {
-            permits: model.clone().recipient(),
-            model: model.recipient(),
-            granted: provider.granted(),
-            tools: tools.recipient(),
-        }
+        FrontEnds { permits: model.clone().recipient(), model: model.recipient(), tools: tools.recipient() }
     }
 }
 

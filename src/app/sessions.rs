@@ -89,8 +89,13 @@ pub fn reset(config: &Config) -> Rules {
         group: by_type.group.as_ref().map(rule),
         thread: by_type.thread.as_ref().map(rule),
         channels: session.reset_by_channel.iter().map(|(channel, written)| (channel.clone(), rule(written))).collect(),
-        zone: TimeZone::get(&config.agents.defaults.timezone).unwrap_or(TimeZone::UTC),
+        zone: zone(config),
     }
+}
+
+/// In which times are shown.
+pub fn zone(config: &Config) -> TimeZone {
+    TimeZone::get(&config.agents.defaults.timezone).unwrap_or(TimeZone::UTC)
 }
 
 fn rule(written: &ResetConfig) -> Rule {

@@ -163,7 +163,14 @@ fn start_sessions(
     });
     let provider = provider::Shared::new(model.settings.clone(), metrics.clone(), ports.clone(), log.clone())
         .map_err(config_error)?;
-    keepers.children.attach(sessions.clone(), &provider, &catalog);
+    let remember = |neighbours| memory::Deps {
+        ports: ports.clone(),
+        metrics: metrics.clone(),
+        workspace: loaded.paths.workspace.clone(),
+        zone: super::sessions::zone(&loaded.config),
+        neighbours,
+    };
+    keepers.children.attach(sessions.clone(), &provider, &catalog, remember);
     Ok(Gauges {
         kernel: kernel.clone(),
         registry: keepers.registry.clone(),

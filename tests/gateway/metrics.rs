@@ -31,6 +31,7 @@ const KINDS: Says = Says::One(&[
     "tool_call",
     "channel",
     "outbox",
+    "memory",
     "process",
     "log",
     "turn",
@@ -47,6 +48,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_actors", "gauge", &[("kind", KINDS)]),
     ("greenroom_arbiter_delay_seconds", "histogram", &[("arbiter", Says::Number)]),
     ("greenroom_arbiters_blocked", "gauge", &[]),
+    ("greenroom_archive_failures", "counter", &[]),
     ("greenroom_cache_bytes", "gauge", &[("cache", Says::One(&["context", "hub"]))]),
     ("greenroom_connections", "gauge", &[("door", DOORS)]),
     ("greenroom_crash_histories", "gauge", &[]),
@@ -97,6 +99,8 @@ const FAMILIES: &[Row] = &[
     ("greenroom_shards_paused", "gauge", &[]),
     ("greenroom_slow_clients", "counter", &[("door", DOORS)]),
     ("greenroom_stale_events", "counter", &[("kind", KINDS)]),
+    ("greenroom_summaries", "counter", &[("result", Says::One(&["text", "nothing", "raw"]))]),
+    ("greenroom_summaries_running", "gauge", &[]),
     ("greenroom_tool_calls", "counter", &[("tool", TOOLS), ("result", Says::One(&["ok", "error"]))]),
     ("greenroom_tool_calls_running", "gauge", &[]),
     ("greenroom_tool_results_kept", "counter", &[]),
@@ -237,7 +241,7 @@ async fn every_metric_has_its_type_and_labels_from_closed_sets() {
     assert!(text.contains("greenroom_tool_calls_total{tool=\"list_dir\",result=\"ok\"} 1"), "{text}");
     assert!(text.contains("greenroom_connections{door=\"ws\"} 0\n"), "the socket was closed:\n{text}");
     assert!(text.contains("greenroom_tool_calls_running 0\n"), "{text}");
-    for kind in ["provider", "tools"] {
+    for kind in ["memory", "provider", "tools"] {
         assert!(text.contains(&format!("greenroom_mailbox_messages{{kind=\"{kind}\"}} 0\n")), "{text}");
     }
 }

@@ -77,7 +77,7 @@ async fn a_reply_is_pushed_signed_and_once() {
     let tree = gateway.admin("tree").await;
     let paths: Vec<&str> =
         tree["children"].as_array().unwrap().iter().map(|node| node["path"].as_str().unwrap()).collect();
-    assert!(paths.contains(&"/outbox"), "{paths:?}");
+    assert!(paths.contains(&"/outbox") && paths.contains(&"/memory"), "{paths:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

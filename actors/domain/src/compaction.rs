@@ -6,6 +6,7 @@
 //! | `Nothing` | none: the summary stands for all |
 //! | `Messages(n)` | the newest legal place that has at least the last `n` messages behind it |
 //! | `Since(t)` | the newest legal place that has all messages since `t` behind it; none if there are none |
+//! | `Behind(part)` | the message behind that part, if the conversation still begins with it |
 //!
 //! A legal place is a message of a person or a program that stands between no call and its result.
 //!
@@ -13,7 +14,12 @@
 //! model still sees them; at most [`EXCERPT_CHARS_MAX`] characters of each and [`EXCERPTS_CHARS_MAX`] together, the
 //! newest first. What stands before the latest reset is not quoted: that conversation is over.
 //!
+//! What is summarised by the model is chosen by [`cut`]; its words are asked for and judged by [`archive`].
+//!
 //! **Invariant:** a request after a compaction is legal, and smaller than the one before.
+
+pub mod archive;
+mod cut;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -25,6 +31,8 @@ use crate::text::ellipsis;
 use crate::time::iso_ms;
 use crate::transcript::{Entry, EntryKind, Head, Kind, Position, TreeIndex};
 
+pub use cut::{Cut, Spared, Stays, cut};
+
 /// Characters that are quoted of one entry.
 pub const EXCERPT_CHARS_MAX: usize = 2000;
 /// Characters that are quoted of all entries together.
@@ -35,13 +43,15 @@ const LEFT_OUT: &str = "Messages left out here: ";
 
 /// What stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum Keep<'a> {
     /// Only the summary.
     Nothing,
     /// At least so many of the last messages.
     Messages(u32),
     /// All messages since then, in milliseconds since 1970.
     Since(u64),
+    /// What follows the part whose first and last message have these ids.
+    Behind(&'a str, &'a str),
 }
 
 /// What a `compaction` entry is to say.
@@ -63,6 +73,9 @@ pub enum CompactError<E> {
     /// Everything is kept.
     #[error("everything would be kept: the conversation has no more than that")]
     NothingToLeaveOut,
+    /// The conversation no longer begins with that part.
+    #[error("the conversation has changed meanwhile")]
+    Changed,
     /// The summary and what is marked as important take more than what they stand for.
     #[error("the conversation would not get shorter: it has about {before} tokens, and would have {after}")]
     NotShorter {
@@ -81,7 +94,7 @@ pub enum CompactError<E> {
 /// stays, and says how many messages were left out.
 pub fn plan<E>(
     tree: &TreeIndex,
-    keep: Keep,
+    keep: Keep<'_>,
     summary: Option<&str>,
     mut entry: impl FnMut(Position) -> Result<Option<Entry>, E>,
 ) -> Result<Plan, CompactError<E>> {
@@ -89,7 +102,7 @@ pub fn plan<E>(
     let boundary = path.iter().rposition(|at| tree.kind(*at).is_boundary()).and_then(|place| path.get(place)).copied();
     let mut messages = tree.shown(&path);
     messages.retain(|at| says_something(tree.kind(*at)));
-    let first = first_kept(tree, &messages, keep);
+    let first = first_kept(tree, &messages, keep).ok_or(CompactError::Changed)?;
     if first == 0 {
         return Err(CompactError::NothingToLeaveOut);
     }
@@ -116,16 +129,22 @@ pub fn plan<E>(
 }
 
 /// Where in `messages` begins what is kept.
-fn first_kept(tree: &TreeIndex, messages: &[Position], keep: Keep) -> usize {
+fn first_kept(tree: &TreeIndex, messages: &[Position], keep: Keep<'_>) -> Option<usize> {
     let wanted = match keep {
         Keep::Nothing | Keep::Messages(0) => messages.len(),
         Keep::Messages(count) => messages.len().saturating_sub(usize::try_from(count).unwrap_or(usize::MAX)),
         Keep::Since(ms) => messages.iter().position(|at| tree.timestamp_ms(*at) >= ms).unwrap_or(messages.len()),
+        Keep::Behind(first, last) => {
+            messages.first().filter(|at| tree.id(**at) == first)?;
+            let place = messages.iter().position(|at| tree.id(*at) == last)? + 1;
+            let legal = place == messages.len() || is_legal(tree, messages, place);
+            return legal.then_some(place);
+        }
     };
     if wanted == messages.len() {
-        return wanted;
+        return Some(wanted);
     }
-    (0..=wanted).rev().find(|place| is_legal(tree, messages, *place)).unwrap_or(0)
+    (0..=wanted).rev().find(|place| is_legal(tree, messages, *place)).or(Some(0))
 }
 
 /// Whether a conversation may begin there: what a call before it has as results stands before it too.

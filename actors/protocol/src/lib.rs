@@ -5,6 +5,7 @@
 
 pub mod edit;
 pub mod journal;
+pub mod memory;
 pub mod metrics;
 pub mod provider;
 pub mod registry;

@@ -57,6 +57,8 @@ pub enum Kind {
     Channel,
     /// The deliverer of replies.
     Outbox,
+    /// The keeper of what conversations said.
+    Memory,
 }
 
 impl Kind {
@@ -73,6 +75,7 @@ impl Kind {
             Self::ToolCall => "tool_call",
             Self::Channel => "channel",
             Self::Outbox => "outbox",
+            Self::Memory => "memory",
         }
     }
 }

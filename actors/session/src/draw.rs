@@ -110,7 +110,9 @@ fn plan(tree: &TreeIndex, source: &Source, keep: Keep, summary: Option<&str>, no
         |at: Position| -> io::Result<Option<Entry>> { Ok(read_entry(tree, at, &source.range(tree.place(at))?)) };
     compaction::plan(tree, keep, summary, entry).map_err(|error| match error {
         CompactError::Read(error) => unreadable(&error),
-        CompactError::NothingToLeaveOut | CompactError::NotShorter { .. } => EditError::NotCompacted(error.to_string()),
+        CompactError::NothingToLeaveOut | CompactError::NotShorter { .. } | CompactError::Changed => {
+            EditError::NotCompacted(error.to_string())
+        }
     })
 }
 

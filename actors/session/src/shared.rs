@@ -10,6 +10,7 @@ use domain::request::ToolSpec;
 use domain::reset;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
+use protocol::memory::Summarise;
 use protocol::metrics::{ByKind, Metrics};
 use protocol::supervision::{Kind, SupervisionLog};
 use protocol::turn::{Pulse, TurnEvents};
@@ -121,6 +122,8 @@ pub struct Neighbours {
     pub granted: Pulse,
     /// Runs tools.
     pub tools: Recipient<tools::RunTool>,
+    /// Summarises what the model no longer sees.
+    pub memory: Recipient<Summarise>,
 }
 
 // === impl FrontMail ===

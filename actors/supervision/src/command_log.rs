@@ -34,7 +34,8 @@ fn of_turns(event: &Event) -> bool {
         | Kind::Tools
         | Kind::ToolCall
         | Kind::Channel
-        | Kind::Outbox => {
+        | Kind::Outbox
+        | Kind::Memory => {
             let is_plain = matches!(event.event, EventName::Started | EventName::Exited | EventName::Recovered);
             is_plain && event.session.is_none() && event.panic.is_none()
         }

@@ -75,10 +75,10 @@ pub trait Disk: Send + Sync + 'static {
     /// Bytes that may still be written to the file system that holds `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 
-    /// Opens an existing file for reading; no part of `below` may be a link, so that whoever may write below `root` cannot
-    /// make it show what lies elsewhere.
-    fn open_inside(&self, root: &Path, below: &Path) -> io::Result<Box<dyn DiskFile>> {
-        self.open(&root.join(below), Open::Read)
+    /// Opens one file; no part of `below` may be a link, so that whoever may write below `root` can make it neither show nor
+    /// change what lies elsewhere.
+    fn open_inside(&self, root: &Path, below: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
+        self.open(&root.join(below), how)
     }
 
     /// The whole file.

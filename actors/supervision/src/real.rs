@@ -95,7 +95,7 @@ impl Disk for RealDisk {
         options.open(path).map_err(of_link).and_then(plain)
     }
 
-    fn open_inside(&self, root: &Path, below: &Path) -> io::Result<Box<dyn DiskFile>> {
+    fn open_inside(&self, root: &Path, below: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
         let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut at = openat(CWD, root, directory, Mode::empty())?;
         for part in below.parent().unwrap_or(Path::new("")).components() {
@@ -103,8 +103,16 @@ impl Disk for RealDisk {
             at = openat(&at, name, directory | OFlags::NOFOLLOW, Mode::empty())?;
         }
         let name = below.file_name().ok_or_else(|| not_plain("not the name of a file"))?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&at, name, flags, Mode::empty()).map_err(io::Error::from).map_err(of_link)?;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags = flags
+            | match how {
+                Open::Read => OFlags::RDONLY,
+                Open::Write => OFlags::RDWR,
+                Open::Create => OFlags::RDWR | OFlags::CREATE,
+                Open::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            };
+        let file =
+            openat(&at, name, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from).map_err(of_link)?;
         plain(file.into())
     }
 

@@ -240,7 +240,13 @@ fn collect(sources: &Sources, subject: &Subject, key: Option<&SessionKey>) -> io
 fn is_shared(event: &Event) -> bool {
     event.session.is_none()
         && match event.kind {
-            Kind::Process | Kind::Log | Kind::Journal | Kind::Registry | Kind::Provider | Kind::Tools => true,
+            Kind::Process
+            | Kind::Log
+            | Kind::Journal
+            | Kind::Registry
+            | Kind::Provider
+            | Kind::Tools
+            | Kind::Memory => true,
             Kind::Session | Kind::ToolCall | Kind::Channel | Kind::Outbox => false,
         }
 }

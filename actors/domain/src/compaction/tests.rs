@@ -15,7 +15,7 @@ fn label(target: usize, label: &str) -> EntryKind {
     EntryKind::Silent(Note::Label { target: target.to_string().into(), label: Some(label.into()) })
 }
 
-fn planned(transcript: &Transcript, keep: Keep, summary: Option<&str>) -> Result<Plan, CompactError<Infallible>> {
+fn planned(transcript: &Transcript, keep: Keep<'_>, summary: Option<&str>) -> Result<Plan, CompactError<Infallible>> {
     plan(transcript.tree(), keep, summary, |at| Ok(transcript.entries().get(at.0 as usize).cloned()))
 }
 
@@ -140,12 +140,21 @@ proptest! {
         labels in prop::collection::vec((0_usize..24, "[a-z]{1,4}"), 0..3),
         keep in prop_oneof![Just(Keep::Nothing), (0_u32..20).prop_map(Keep::Messages), (0_u64..3).prop_map(Keep::Since)],
         summary in prop::option::of("[a-z ]{0,20}"),
+        stays in prop_oneof![(0_u32..20).prop_map(Stays::Messages), (0_u64..200).prop_map(Stays::Tokens)],
+        room in 0_u64..300,
     ) {
         let mut kinds = kinds;
         kinds.extend(labels.iter().map(|(target, text)| label(*target, text)));
         let before = transcript(kinds);
         let request = select(&before.path_to_leaf(), u64::MAX);
-        if let Ok(plan) = planned(&before, keep, summary.as_deref()) {
+        let part = cut_of(&before, stays, Spared::Last, room);
+        if let Some(part) = &part {
+            let shown = select(&Transcript::part(part.shown.clone()).path_to_leaf(), u64::MAX);
+            assert_legal(shown.messages.iter())?;
+            prop_assert!(!shown.messages.is_empty());
+        }
+        let behind = part.as_ref().map(|part| Keep::Behind(&part.first, &part.last));
+        if let Ok(plan) = planned(&before, behind.unwrap_or(keep), summary.as_deref()) {
             prop_assert_eq!(plan.tokens_before, request.tokens);
             let after = compacted(before, &plan);
             let request = select(&after.path_to_leaf(), u64::MAX);
@@ -154,4 +163,54 @@ proptest! {
             assert_legal(request.messages.iter())?;
         }
     }
+}
+
+fn cut_of(transcript: &Transcript, stays: Stays, spared: Spared, room: u64) -> Option<Cut> {
+    let entry = |at: Position| Ok::<_, Infallible>(transcript.entries().get(at.0 as usize).cloned());
+    let Ok(cut) = cut(transcript.tree(), stays, spared, room, entry);
+    cut
+}
+
+fn running(turn: u128) -> Spared {
+    Spared::Running(crate::ids::TurnId(uuid::Uuid::from_u128(turn)))
+}
+
+#[test]
+fn a_part_ends_between_turns_leaves_what_is_spared_and_fits_the_room() {
+    let all = transcript(three_turns());
+    let last = |stays, spared, room| cut_of(&all, stays, spared, room).map(|cut| cut.last);
+    let (first, second) = (Some("3".to_owned()), Some("8".to_owned()));
+    for (stays, spared, room, expected) in [
+        (Stays::Messages(2), Spared::Last, u64::MAX, second.clone()),
+        (Stays::Messages(3), Spared::Last, u64::MAX, first.clone()),
+        (Stays::Messages(8), Spared::Last, u64::MAX, None),
+        (Stays::Messages(0), Spared::Last, u64::MAX, second.clone()),
+        (Stays::Messages(0), running(9), u64::MAX, Some("10".to_owned())),
+        (Stays::Tokens(20), Spared::Last, u64::MAX, second.clone()),
+        (Stays::Tokens(0), Spared::Last, u64::MAX, second),
+        (Stays::Tokens(u64::MAX), Spared::Last, u64::MAX, None),
+        // The first turn alone is more than the room, or the second does not fit beside it.
+        (Stays::Tokens(0), Spared::Last, 1, first.clone()),
+        (Stays::Tokens(0), Spared::Last, 150, first),
+    ] {
+        assert_eq!(last(stays, spared, room), expected, "{stays:?} {spared:?} {room}");
+    }
+    assert_eq!(cut_of(&Transcript::default(), Stays::Tokens(0), Spared::Last, 9), None);
+}
+
+#[test]
+fn the_next_part_begins_where_the_last_one_ended_also_inside_of_what_was_kept() {
+    let before = transcript(three_turns());
+    let one = cut_of(&before, Stays::Messages(3), Spared::Last, u64::MAX).unwrap();
+    assert_eq!((one.first.as_str(), one.last.as_str(), one.shown.len()), ("0", "3", 4));
+    let plan = planned(&before, Keep::Behind(&one.first, &one.last), Some("first summary")).unwrap();
+    assert_eq!(plan.first_kept.as_deref(), Some("4"));
+    let after = compacted(before, &plan);
+    assert_eq!(planned(&after, Keep::Behind(&one.first, &one.last), Some("x")), Err(CompactError::Changed));
+    // What is kept stands before the boundary, and goes with its summary.
+    let two = cut_of(&after, Stays::Messages(2), Spared::Last, u64::MAX).unwrap();
+    assert_eq!((two.first.as_str(), two.last.as_str()), ("4", "8"));
+    let part = Transcript::part(two.shown);
+    let shown = told(select(&part.path_to_leaf(), u64::MAX).messages.iter());
+    assert!(shown[0].contains("first summary") && shown[1] == "u:second" && shown.len() == 6, "{shown:?}");
 }

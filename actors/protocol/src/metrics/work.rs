@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::{ByDoor, ByState};
+use super::{ByDoor, ByResult, ByState};
 
 /// `tool`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -114,6 +114,12 @@ pub struct WorkMetrics {
     pub view_retries: Counter,
     /// Sessions that loaded again by themselves.
     pub session_reloads: Counter,
+    /// Parts of conversations that were summarised (`text`, `nothing`), or archived as they are (`raw`).
+    pub summaries: Family<ByResult, Counter>,
+    /// Those that are worked on; at most one for each session.
+    pub summaries_running: Gauge,
+    /// Lines that the disk did not take for the archive of conversations.
+    pub archive_failures: Counter,
     /// Open connections.
     pub connections: Family<ByDoor, Gauge>,
     /// Bytes that wait for clients to read them.
@@ -146,6 +152,9 @@ impl Default for WorkMetrics {
             journal_keys: Gauge::default(),
             view_retries: Counter::default(),
             session_reloads: Counter::default(),
+            summaries: Family::default(),
+            summaries_running: Gauge::default(),
+            archive_failures: Counter::default(),
             connections: Family::default(),
             send_buffer_bytes: Family::default(),
             slow_clients: Family::default(),
@@ -172,6 +181,9 @@ impl WorkMetrics {
         to.register("journal_keys", "Sessions that the journal has in memory", self.journal_keys.clone());
         to.register("view_retries", "Failed writes of transcript files", self.view_retries.clone());
         to.register("session_reloads", "Sessions that loaded again by themselves", self.session_reloads.clone());
+        to.register("summaries", "Parts of conversations summarised or archived", self.summaries.clone());
+        to.register("summaries_running", "Summaries under way", self.summaries_running.clone());
+        to.register("archive_failures", "Archive lines the disk refused", self.archive_failures.clone());
         to.register("connections", "Open connections", self.connections.clone());
         to.register("send_buffer_bytes", "Bytes that wait for clients", self.send_buffer_bytes.clone());
         to.register("slow_clients", "Clients cut for reading too slowly", self.slow_clients.clone());

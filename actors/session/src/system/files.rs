@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use domain::prompt::{BOOTSTRAP_FILES, BootstrapFile, MEMORY_FILE, Need, Past, Skill, read_past, read_skill};
-use supervision::ports::{Disk, DiskFile, Stat};
+use supervision::ports::{Disk, DiskFile, Open, Stat};
 
 /// Bytes of one file that are read; of the history its last ones.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -106,7 +106,7 @@ impl Desk<'_> {
     /// A file that cannot be read is left out, as one that does not exist, and so is what a link leads to: it would show
     /// the model what its tools may not read. A pipe, which would never answer, is none.
     fn look_at(&self, path: &str, known: Option<&Seen>) -> Option<Seen> {
-        let file = self.disk.open_inside(self.workspace, Path::new(path)).ok()?;
+        let file = self.disk.open_inside(self.workspace, Path::new(path), Open::Read).ok()?;
         let stat = file.opened();
         if let Some(known) = known.filter(|known| known.stat == stat) {
             return Some(known.clone());
@@ -126,7 +126,7 @@ impl Desk<'_> {
     }
 
     fn history(&self, dream: u64, known: Option<&History>) -> Option<History> {
-        let file = self.disk.open_inside(self.workspace, Path::new(HISTORY_FILE)).ok()?;
+        let file = self.disk.open_inside(self.workspace, Path::new(HISTORY_FILE), Open::Read).ok()?;
         let stat = file.opened();
         if let Some(known) = known.filter(|known| known.stat == stat && known.dream == dream) {
             return Some(known.clone());

@@ -94,15 +94,18 @@ fn what_is_read_inside_of_a_directory_lies_there_itself() {
     std::fs::write(outside.join("a"), "secret").unwrap();
     symlink(&outside, inside.join("link")).unwrap();
     symlink(outside.join("a"), inside.join("memory/b")).unwrap();
-    let file = RealDisk.open_inside(&inside, Path::new("memory/a")).unwrap();
+    let file = RealDisk.open_inside(&inside, Path::new("memory/a"), Open::Read).unwrap();
     let mut bytes = [0; 4];
     assert_eq!((file.read_at(&mut bytes, 0).unwrap(), &bytes), (4, b"mine"));
     for below in ["link/a", "memory/b", "memory", "../outside/a", "memory/../../outside/a", "/etc/passwd", "", "c"] {
-        assert!(RealDisk.open_inside(&inside, Path::new(below)).is_err(), "{below}");
+        for how in [Open::Read, Open::Create] {
+            let is_new = how == Open::Create && below == "c";
+            assert_eq!(RealDisk.open_inside(&inside, Path::new(below), how).is_ok(), is_new, "{below}");
+        }
     }
     symlink(&inside, root.path().join("way")).unwrap();
     assert!(
-        RealDisk.open_inside(&root.path().join("way"), Path::new("memory/a")).is_ok(),
+        RealDisk.open_inside(&root.path().join("way"), Path::new("memory/a"), Open::Read).is_ok(),
         "the directory may be a link"
     );
 }

@@ -100,6 +100,7 @@ fn who(event: &Event) -> String {
         Kind::Channel => format!("The door {}", name.trim_start_matches("channels/")),
         Kind::Process => "The process".to_owned(),
         Kind::Outbox => "The deliverer".to_owned(),
+        Kind::Memory => "The memory".to_owned(),
         Kind::Log | Kind::Journal | Kind::Registry | Kind::Session | Kind::Provider | Kind::Tools => {
             format!("The actor {name}")
         }

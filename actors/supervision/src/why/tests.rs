@@ -25,6 +25,7 @@ impl Book {
             Kind::ToolCall => ActorPath("/tools/0/call/exec".into()),
             Kind::Journal => ActorPath("/journal".into()),
             Kind::Registry => ActorPath("/registry".into()),
+            Kind::Memory => ActorPath("/memory".into()),
             Kind::Process | Kind::Log | Kind::Provider | Kind::Tools => ActorPath("/".into()),
         };
         let mut event = Event::new(name, path, kind);

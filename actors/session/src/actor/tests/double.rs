@@ -127,6 +127,7 @@ impl Stage {
             model: model.recipient(),
             granted: granted.clone(),
             tools: tools.recipient(),
+            memory: Probe::new().recipient(),
         });
         let shared = Shared::new(Deps {
             ports: ports.clone(),

@@ -1,0 +1,70 @@
+//! What the memory actor (one per process) is asked.
+//!
+//! | message | from | answer | order |
+//! |---|---|---|---|
+//! | [`Summarise`] | session | one [`Summarised`] at `reply_to`, none once it is cancelled | any |
+//!
+//! When [`Summarised`] arrives, what was summarised is a line of `memory/history.jsonl` on the device, or the disk has
+//! refused it, which is logged: the transcript has it all the same. Asked again, it is summarised and kept again.
+
+use std::sync::Arc;
+
+use actix::Recipient;
+use domain::ids::SessionKey;
+use domain::request::ChatRequest;
+use tokio_util::sync::CancellationToken;
+
+use crate::turn::{Pulse, Stamp};
+
+/// Asks for a summary of a part of a conversation. It waits for the right to call the model itself.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub struct Summarise {
+    /// Who asks. No two requests under way have the same.
+    pub stamp: Stamp,
+    /// Of whose conversation.
+    pub key: SessionKey,
+    /// The part, and what is asked of the model behind it. `None`: it is more than one request holds, and is archived as it
+    /// is.
+    pub request: Option<ChatRequest>,
+    /// The part as text, for the archive, should the model fail.
+    pub raw: Arc<str>,
+    /// Beats whenever it gets on.
+    pub pulse: Pulse,
+    /// Gives it up.
+    pub cancel: CancellationToken,
+    /// Where the answer goes.
+    pub reply_to: Recipient<Summarised>,
+}
+
+/// A part of a conversation was summarised.
+#[derive(Debug, Clone, PartialEq, Eq, actix::Message)]
+#[rtype(result = "()")]
+pub struct Summarised {
+    /// Of the asker.
+    pub stamp: Stamp,
+    /// What came of it.
+    pub summary: Summary,
+}
+
+/// What came of a summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Summary {
+    /// The model's words.
+    Text(Arc<str>),
+    /// The model found nothing worth keeping.
+    Nothing,
+    /// The model gave none: the part was archived as it is. Why, in a word.
+    Raw(&'static str),
+}
+
+impl Summary {
+    /// Its word in metrics.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "text",
+            Self::Nothing => "nothing",
+            Self::Raw(_) => "raw",
+        }
+    }
+}
