@@ -9,7 +9,7 @@ use std::time::Duration;
 use channel::gateway::{Addresses, GatewayConfig};
 use channel::openai_api::ApiConfig;
 use channel::webhook::{SenderConfig, SigningSecret, WebhookConfig};
-use channel::websocket::{TokenIssue, WebsocketConfig};
+use channel::websocket::{Showing, TokenIssue, WebsocketConfig};
 use protocol::transcripts::TranscriptReader;
 use provider::{Backend, Limits, Server, Settings};
 use supervision::RestartPolicy;
@@ -161,7 +161,13 @@ pub fn websocket(config: &Config) -> WebsocketConfig {
         unified: config.agents.defaults.unified_session,
         allow_from: door.allow_from.clone(),
         allowed_origins: door.allowed_origins.clone(),
-        streaming: door.streaming,
+        showing: Showing {
+            streaming: door.streaming,
+            progress: config.channels.send_progress,
+            tool_hints: config.channels.send_tool_hints,
+            tool_hint_chars_max: config.agents.defaults.tool_hint_max_length,
+            reasoning: config.channels.show_reasoning,
+        },
         max_message_bytes: door.max_message_bytes,
         ping_interval: Duration::from_secs_f64(door.ping_interval_s),
         ping_timeout: Duration::from_secs_f64(door.ping_timeout_s),

@@ -87,12 +87,14 @@ section! {
         disabled_skills: Vec<String> = Vec::new(), Kind::TextList;
         /// How hard a reasoning model thinks (`low`, `medium`, `high`, ...). Not set: the provider's choice.
         reasoning_effort: Option<String> = None, Kind::OptionalText;
+        /// Longest hint at what a tool does, in characters.
+        tool_hint_max_length: usize = 40, Kind::Whole(20, 500);
         /// Whether all that the owner says is one session, whichever door it comes through: see `domain::keys`.
         unified_session: bool = false, Kind::Flag;
     }
     unused [
-        "model_preset" "fallback_models" "max_concurrent_subagents" "fail_on_tool_error"
-        "provider_retry_mode" "tool_hint_max_length" "timezone_mode" "bot_icon"
+        "model_preset" "fallback_models" "max_concurrent_subagents" "fail_on_tool_error" "provider_retry_mode"
+        "timezone_mode" "bot_icon"
         "idle_compact_after_minutes" "session_ttl_minutes" "idle_compact_check_interval_seconds"
         "consolidation_ratio" "dream"
     ]
@@ -124,9 +126,15 @@ section! {
         websocket: WebSocket = WebSocket::default(), Kind::Section(WebSocket::SECTION);
         /// Messages by HTTP, with replies sent to an address.
         webhook: Webhook = Webhook::default(), Kind::Section(Webhook::SECTION);
+        /// Whether a channel that can shows what tools were asked and gave, and what the model says in between.
+        send_progress: bool = true, Kind::Flag;
+        /// Whether it shows what a tool does, in a few words.
+        send_tool_hints: bool = true, Kind::Flag;
+        /// Whether it shows what the model thinks.
+        show_reasoning: bool = true, Kind::Flag;
     }
     unused [
-        "send_progress" "send_tool_hints" "show_reasoning" "extract_document_text" "send_max_retries"
+        "extract_document_text" "send_max_retries"
         "transcription_provider" "transcription_language" "telegram" "discord" "slack" "feishu" "dingtalk" "wecom"
         "weixin" "qq" "napcat" "mochat" "whatsapp" "signal" "matrix" "mattermost" "msteams" "email"
     ]

@@ -30,6 +30,7 @@ mod restart;
 mod simulation;
 mod soak;
 mod stories;
+mod streams;
 mod supervision;
 mod support;
 mod tidy;

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use domain::chat::Usage;
+use protocol::turn::FileEdit;
 
 /// A JSON object under construction.
 pub(crate) struct Json(Vec<u8>);
@@ -91,4 +92,10 @@ pub(crate) fn usage_json(usage: Usage) -> String {
         usage.input_tokens.saturating_add(usage.output_tokens),
         usage.cached_tokens
     )
+}
+
+/// What a tool call made of a file.
+pub(crate) fn edit_json(edit: &FileEdit) -> String {
+    let json = Json::begin().text("path", &edit.path).raw("added", edit.added).raw("removed", edit.removed);
+    json.text("diff", &edit.diff).done()
 }

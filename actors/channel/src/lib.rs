@@ -24,6 +24,7 @@ mod auth;
 mod control;
 pub mod doors;
 pub mod gateway;
+mod hints;
 mod http;
 pub mod hub;
 mod json;

@@ -7,12 +7,14 @@
 //! The session has made `tool started` durable before it sends [`RunTool`].
 //! When [`ToolFinished`] arrives, no process of the call is left.
 
+use std::sync::Arc;
+
 use actix::Recipient;
 use domain::chat::{ToolCall, ToolResult};
 use domain::ids::{SessionKey, Source};
 use tokio_util::sync::CancellationToken;
 
-use crate::turn::{Pulse, Stamp};
+use crate::turn::{FileEdit, Pulse, Stamp};
 
 /// How a result begins that is kept in a file; its second line names that, as `path: ...`.
 pub const PERSISTED: &str = "[tool output persisted]";
@@ -50,6 +52,8 @@ pub struct ToolFinished {
     pub result: ToolResult,
     /// How it ended, for log and metrics.
     pub end: ToolEnd,
+    /// What it made of a file.
+    pub edit: Option<Arc<FileEdit>>,
 }
 
 /// How a tool call ended.

@@ -113,11 +113,33 @@ pub enum TurnProgress {
         name: String,
         /// Whether it failed.
         is_error: bool,
+        /// What the model is shown of it, as far as people are: up to [`RESULT_CHARS_SHOWN`] characters.
+        result: Arc<str>,
+        /// How long it ran, in milliseconds.
+        took_ms: u64,
+        /// What it made of a file.
+        edit: Option<Arc<FileEdit>>,
     },
     /// Told to people by the program: no part of the answer.
     Notice(Arc<str>),
     /// The one last event, sent when the end of the turn is durable.
     Finished(Arc<Finished>),
+}
+
+/// How much of a tool's result [`TurnProgress::ToolEnded`] tells, in characters.
+pub const RESULT_CHARS_SHOWN: usize = 2000;
+
+/// What a tool call made of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEdit {
+    /// The file, as the model is told of it.
+    pub path: String,
+    /// Lines that are new.
+    pub added: usize,
+    /// Lines that are gone.
+    pub removed: usize,
+    /// Both in context, as a unified diff; shortened when long, empty when the contents were not compared.
+    pub diff: String,
 }
 
 /// How a turn ended.

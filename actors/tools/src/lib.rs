@@ -16,6 +16,7 @@
 mod actor;
 mod arguments;
 mod catalog;
+mod edited;
 mod exec;
 mod list_dir;
 mod offload;

@@ -47,18 +47,18 @@ pub(crate) async fn call(deps: Arc<Deps>, message: RunTool) {
         Ok(prepared) => outcome(&deps, prepared, call, (key.clone(), policy), (stamp, pulse), &cancel).await,
     };
     counted.ended(outcome.end);
-    let end = outcome.end;
+    let (end, edit) = (outcome.end, outcome.edit.clone());
     let content = shown(&deps, &name, outcome, policy, (&key, stamp, &id)).await;
     let result = ToolResult { call: id, name, content, is_error: end != ToolEnd::Ok };
     // A session that is gone has cancelled the call; nobody waits for this answer.
-    let _ = tell(&reply_to, ToolFinished { stamp, result, end });
+    let _ = tell(&reply_to, ToolFinished { stamp, result, end, edit });
 }
 
 /// What the model is shown: all of it, or where it is kept and how it begins, or its two ends.
 async fn shown(
     deps: &Deps,
     tool: &str,
-    Outcome { content, end }: Outcome,
+    Outcome { content, end, .. }: Outcome,
     policy: &Policy,
     (key, stamp, call): (&SessionKey, Stamp, &ToolCallId),
 ) -> Vec<Content> {

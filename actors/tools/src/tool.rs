@@ -11,7 +11,7 @@ use domain::policy::Policy;
 use domain::request::ToolSpec;
 use futures::future::BoxFuture;
 use protocol::tools::ToolEnd;
-use protocol::turn::{Pulse, Stamp};
+use protocol::turn::{FileEdit, Pulse, Stamp};
 use serde_json::{Map, Value};
 use supervision::panic::{Caught, catch, caught};
 use supervision::ports::{Ports, offload};
@@ -136,12 +136,19 @@ pub struct Outcome {
     pub content: Vec<Content>,
     /// Anything but [`ToolEnd::Ok`] is an error for the model.
     pub end: ToolEnd,
+    /// What the call made of a file: shown to people.
+    pub edit: Option<Arc<FileEdit>>,
 }
 
 impl Outcome {
+    /// Success, with what the model is shown.
+    pub fn of(content: Vec<Content>) -> Self {
+        Self { content, end: ToolEnd::Ok, edit: None }
+    }
+
     /// Success, with a text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![Content::text(text)], end: ToolEnd::Ok }
+        Self::of(vec![Content::text(text)])
     }
 
     /// Failure or refusal; the text says what is wrong and what would be right.
@@ -151,6 +158,6 @@ impl Outcome {
 
     /// A text with the given end.
     pub fn ended(end: ToolEnd, text: impl Into<String>) -> Self {
-        Self { content: vec![Content::text(text)], end }
+        Self { end, ..Self::text(text) }
     }
 }

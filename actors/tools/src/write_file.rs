@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -11,10 +11,12 @@ use domain::request::ToolSpec;
 use domain::text::counted;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use protocol::turn::FileEdit;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::json;
 
+use crate::edited::{COMPARED_BYTES_MAX, edited};
 use crate::place::{Fence, PathError};
 use crate::tool::{Call, Outcome, Tool};
 
@@ -70,7 +72,7 @@ impl Tool for WriteFile {
                 .blocking(move || write(&*fence.within(&policy, Access::Write)?, &path, content.as_bytes(), nonce))
                 .await
             {
-                Ok(text) => Outcome::text(text),
+                Ok((text, edit)) => Outcome { edit: Some(Arc::new(edit)), ..Outcome::text(text) },
                 Err(error) => Outcome::error(format!("Error: {error}. Nothing was written.")),
             }
         }
@@ -78,7 +80,7 @@ impl Tool for WriteFile {
     }
 }
 
-fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<String, PathError> {
+fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<(String, FileEdit), PathError> {
     if path.ends_with('/') {
         return Err(PathError::IsDirectory(path.to_owned()));
     }
@@ -96,10 +98,22 @@ fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<String
         Some((FileType::Symlink, _)) => return Err(PathError::Unsteady(target.shown)),
         Some(_) => return Err(PathError::Special(target.shown)),
     };
+    let before = old.map(|_| contents(&parent, name));
     let replaced = replace(&parent, name, content, mode, nonce);
     replaced.map_err(|source| PathError::Io { shown: target.shown.clone(), source })?;
     let verb = if old.is_some() { "Rewrote" } else { "Wrote" };
-    Ok(format!("{verb} `{}` ({})", target.shown, counted(content.len(), "byte")))
+    let text = format!("{verb} `{}` ({})", target.shown, counted(content.len(), "byte"));
+    let before = before.as_ref().map_or(Some(""), |before| before.as_deref());
+    Ok((text, edited(target.shown, before, std::str::from_utf8(content).ok())))
+}
+
+/// What a file holds, to compare with; `None` unless that is a text that is not too long.
+fn contents(parent: &OwnedFd, name: &OsStr) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(parent, name, flags, Mode::empty()).ok()?);
+    let mut bytes = Vec::new();
+    file.take(COMPARED_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 /// Puts a file with those contents in the place of `name`: whole or not at all.

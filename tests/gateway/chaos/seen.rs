@@ -43,7 +43,7 @@ impl Seen {
                 let round = std::mem::take(&mut self.round);
                 self.text = text.map_or(round, str::to_owned);
             }
-            "message" if event["kind"] != "progress" => self.text = text.unwrap_or_default().to_owned(),
+            "message" if event.get("kind").is_none() => self.text = text.unwrap_or_default().to_owned(),
             "turn_end" => {
                 let word = event["result"].as_str().unwrap_or_default().to_owned();
                 self.end = Some((word, self.text.clone()));

@@ -33,7 +33,7 @@ use crate::doors::{Door, Submission, source, text_body};
 use crate::http;
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Out, Outlet};
 use crate::hub::{Keep, Sink, Watch};
-use crate::json::{Json, usage_json};
+use crate::json::{Json, edit_json, usage_json};
 use crate::outcome::{Past, Refusal, Verdict, read_turn};
 use crate::websocket::connection::own_message_id;
 
@@ -202,8 +202,11 @@ fn line(event: &TurnEvent) -> String {
         TurnProgress::ToolStarted { call, name, arguments } => {
             of("tool_started").text("call_id", &call.0).text("name", name).text("arguments", arguments).done()
         }
-        TurnProgress::ToolEnded { call, name, is_error } => {
-            of("tool_ended").text("call_id", &call.0).text("name", name).raw("is_error", is_error).done()
+        TurnProgress::ToolEnded { call, name, is_error, result, took_ms, edit } => {
+            let json = of("tool_ended").text("call_id", &call.0).text("name", name).raw("is_error", is_error);
+            let json = json.text("result", result).raw("took_ms", took_ms);
+            let edit = edit.as_deref().map(edit_json);
+            edit.into_iter().fold(json, |json, edit| json.raw("edit", edit)).done()
         }
         TurnProgress::Notice(text) => of("notice").text("text", text).done(),
         TurnProgress::Finished(finished) => finished_line(of("finished"), finished),

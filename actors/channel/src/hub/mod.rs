@@ -45,6 +45,8 @@ pub struct Shown {
     pub round: u32,
     /// Something of this attempt before this event was not shown to this watcher and cannot be.
     pub gap: bool,
+    /// Its client has it already: it only says where the rest begins.
+    pub had: bool,
     /// The watcher must forget what it was shown of this turn: it follows again from the start.
     pub restart: bool,
 }
@@ -250,7 +252,7 @@ impl TurnEvents for Hub {
         let Some(slot) = turns.get_mut(index) else { return };
         slot.begin(&event, &self.ring_bytes);
         self.remember(slot, &event);
-        let shown = Shown { round: slot.round, gap: slot.gap, restart: false, event };
+        let shown = Shown { round: slot.round, gap: slot.gap, had: false, restart: false, event };
         if let TurnProgress::StreamEnd { merge, .. } = shown.event.what {
             slot.round += u32::from(!merge);
             if slot.gap {
@@ -327,7 +329,7 @@ impl Slot {
         for again in replay.events {
             let (turn, attempt) = (self.turn, self.attempt);
             let event = TurnEvent { key: key.clone(), turn, attempt, seq: again.seq, what: again.what };
-            sink.show(&Shown { event, round: again.round, gap, restart });
+            sink.show(&Shown { event, round: again.round, gap, had: again.had, restart });
             restart = false;
             gap = false;
         }

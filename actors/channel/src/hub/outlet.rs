@@ -16,6 +16,7 @@ use protocol::turn::TurnProgress;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::ring::edit_bytes;
 use super::{Shown, Sink};
 
 /// What one connection may have waiting.
@@ -184,6 +185,7 @@ fn join(last: &mut Shown, next: &Shown) -> bool {
         && last.event.attempt == next.event.attempt
         && last.round == next.round
         && last.gap == next.gap
+        && last.had == next.had
         && !next.restart;
     if !same {
         return false;
@@ -213,7 +215,7 @@ fn shown_bytes(shown: &Shown) -> usize {
         TurnProgress::Delta(text) | TurnProgress::Reasoning(text) => text.len(),
         TurnProgress::StreamEnd { text, .. } => text.len(),
         TurnProgress::ToolStarted { name, arguments, .. } => name.len() + arguments.len(),
-        TurnProgress::ToolEnded { name, .. } => name.len(),
+        TurnProgress::ToolEnded { name, result, edit, .. } => name.len() + result.len() + edit_bytes(edit),
         TurnProgress::Notice(text) => text.len(),
         TurnProgress::Finished(finished) => finished.text.len(),
     }
@@ -232,7 +234,7 @@ mod tests {
         let key = SessionKey::new("websocket:c").unwrap();
         let turn = TurnId(uuid::Uuid::from_u128(turn));
         let event = TurnEvent { key, turn, attempt: Attempt(1), seq, what };
-        Shown { event, round: 1, gap: false, restart: false }
+        Shown { event, round: 1, gap: false, had: false, restart: false }
     }
 
     fn delta(turn: u128, seq: u64, text: &str) -> Shown {

@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
 
-use protocol::turn::TurnProgress;
+use protocol::turn::{FileEdit, TurnProgress};
 
 /// Marks of one run of text: above this many the older half is dropped.
 const MARKS_MAX: usize = 512;
@@ -26,6 +27,8 @@ pub(crate) struct Again {
     pub(crate) round: u32,
     /// What happened.
     pub(crate) what: TurnProgress,
+    /// Whether the client has it.
+    pub(crate) had: bool,
 }
 
 /// What a client with a cursor gets.
@@ -35,7 +38,7 @@ pub(crate) struct Replay {
     pub(crate) restart: bool,
     /// Whether the beginning of the text is missing here.
     pub(crate) gap: bool,
-    /// The events, in order.
+    /// The events, in order, those that the client has before the others.
     pub(crate) events: Vec<Again>,
 }
 
@@ -77,7 +80,7 @@ impl Ring {
             | TurnProgress::Notice(_)
             | TurnProgress::Finished(_) => {
                 self.bytes += PIECE_BYTES + text_bytes(what);
-                self.pieces.push_back(Piece::Other(Again { seq, round, what: what.clone() }));
+                self.pieces.push_back(Piece::Other(Again { seq, round, what: what.clone(), had: false }));
             }
         }
         self.shrink(max);
@@ -131,38 +134,40 @@ impl Ring {
         }
     }
 
-    /// Everything after event `after`; 0 for all.
+    /// What it holds, for a client that has everything up to and with event `after`; 0 for nothing.
     pub(crate) fn since(&self, after: u64) -> Replay {
-        let mut events = Vec::with_capacity(self.pieces.len());
-        let cut = self.cut.is_some_and(|cut| after < cut);
+        if after > 0 && self.cut.is_some_and(|cut| after < cut) {
+            return Replay { restart: true, ..self.since(0) };
+        }
+        let mut events = Vec::with_capacity(self.pieces.len() + 1);
         for piece in &self.pieces {
             match piece {
-                Piece::Other(again) if again.seq > after => events.push(again.clone()),
-                Piece::Other(_) => {}
+                Piece::Other(again) => events.push(Again { had: again.seq <= after, ..again.clone() }),
                 Piece::Text { reasoning, round, first, text, marks } => {
                     let Some((last, _)) = marks.back().copied() else { continue };
-                    if last <= after {
-                        continue;
-                    }
-                    let from = if after < *first {
-                        0
-                    } else {
-                        match marks.iter().find(|mark| mark.0 == after) {
-                            Some((_, end)) => *end,
-                            None if after > 0 => return Replay { restart: true, ..self.since(0) },
-                            None => 0,
-                        }
+                    let had = match marks.iter().find(|mark| mark.0 == after) {
+                        Some((_, end)) => *end,
+                        None if last < after => text.len(),
+                        None if after < *first => 0,
+                        None => return Replay { restart: true, ..self.since(0) },
                     };
-                    let rest = text.get(from..).unwrap_or_default().to_owned();
-                    let what = if *reasoning { TurnProgress::Reasoning(rest) } else { TurnProgress::Delta(rest) };
-                    events.push(Again { seq: last, round: *round, what });
+                    let (before, rest) = text.split_at_checked(had).unwrap_or((text, ""));
+                    for (text, seq, had) in [(before, after.min(last), true), (rest, last, false)] {
+                        if !text.is_empty() {
+                            let text = text.to_owned();
+                            let what =
+                                if *reasoning { TurnProgress::Reasoning(text) } else { TurnProgress::Delta(text) };
+                            events.push(Again { seq, round: *round, what, had });
+                        }
+                    }
                 }
             }
         }
-        if cut && after > 0 {
-            return Replay { restart: true, ..self.since(0) };
+        if after > 0 && events.first().is_none_or(|again| !again.had) {
+            // All that the client has was dropped. Whoever shows the rest must know that there was something.
+            events.insert(0, Again { seq: after, round: 1, what: TurnProgress::Delta(String::new()), had: true });
         }
-        Replay { restart: false, gap: cut, events }
+        Replay { restart: false, gap: self.cut.is_some(), events }
     }
 
     /// Empties it and says what it held.
@@ -177,9 +182,14 @@ fn text_bytes(what: &TurnProgress) -> usize {
         TurnProgress::Delta(text) | TurnProgress::Reasoning(text) => text.len(),
         TurnProgress::StreamEnd { text, .. } => text.len(),
         TurnProgress::ToolStarted { name, arguments, .. } => name.len() + arguments.len(),
-        TurnProgress::ToolEnded { name, .. } => name.len(),
+        TurnProgress::ToolEnded { name, result, edit, .. } => name.len() + result.len() + edit_bytes(edit),
         TurnProgress::Notice(text) => text.len(),
     }
+}
+
+/// What an edit costs.
+pub(super) fn edit_bytes(edit: &Option<Arc<FileEdit>>) -> usize {
+    edit.as_ref().map_or(0, |edit| edit.path.len() + edit.diff.len())
 }
 
 #[cfg(test)]
@@ -192,6 +202,7 @@ mod tests {
         replay
             .events
             .iter()
+            .filter(|again| !again.had)
             .filter_map(|again| match &again.what {
                 TurnProgress::Delta(text) => Some(text.as_str()),
                 TurnProgress::Started
@@ -242,11 +253,15 @@ mod tests {
         ring.push(2, 1, &TurnProgress::Delta("a".into()), 1000);
         ring.push(3, 1, &TurnProgress::StreamEnd { text: "a".into(), more: true, merge: false }, 1000);
         ring.push(4, 2, &TurnProgress::Delta("b".into()), 1000);
-        let seqs = |after| ring.since(after).events.iter().map(|again| again.seq).collect::<Vec<_>>();
-        assert_eq!(seqs(0), [1, 2, 3, 4]);
-        assert_eq!(seqs(2), [3, 4]);
-        assert_eq!(seqs(9), [0; 0]);
+        let seqs = |after, had| {
+            let events = ring.since(after).events.into_iter().filter(move |again| again.had == had);
+            events.map(|again| again.seq).collect::<Vec<_>>()
+        };
+        assert_eq!(seqs(0, false), [1, 2, 3, 4]);
+        assert_eq!((seqs(2, true), seqs(2, false)), (vec![1, 2], vec![3, 4]));
+        assert_eq!((seqs(9, true), seqs(9, false)), (vec![1, 2, 3, 4], vec![]));
         ring.forget(4);
+        assert_eq!((ring.since(4).gap, ring.since(4).events[0].had), (true, true));
         assert!(ring.since(2).restart);
         assert!(ring.since(0).gap);
     }

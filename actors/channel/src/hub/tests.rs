@@ -11,6 +11,9 @@ struct Seen(Mutex<Vec<(u64, bool, bool)>>);
 
 impl Sink for Seen {
     fn show(&self, shown: &Shown) {
+        if shown.had {
+            return;
+        }
         self.0.lock().unwrap().push((shown.event.seq, shown.gap, shown.restart));
     }
 }
@@ -147,12 +150,7 @@ fn attaching_is_one_step() {
         let hub = Arc::clone(&hub);
         std::thread::spawn(move || {
             for seq in 2..=5000 {
-                let what = TurnProgress::ToolEnded {
-                    call: domain::ids::ToolCallId("c".into()),
-                    name: String::new(),
-                    is_error: false,
-                };
-                emit(&hub, name, 1, seq, what);
+                emit(&hub, name, 1, seq, TurnProgress::Notice("".into()));
             }
         })
     };
@@ -234,3 +232,5 @@ fn a_turn_that_somebody_waits_for_cannot_be_claimed() {
     emit(&hub, UNIFIED_KEY, 1, 2, finished());
     assert_eq!(seen.take().len(), 2);
 }
+
+mod resume;

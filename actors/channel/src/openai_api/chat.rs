@@ -17,6 +17,7 @@ use protocol::turn::{Finished, Route};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::ApiConfig;
+use super::follow::Mark;
 use super::request::{self, ChatRequest, SessionName};
 use super::response::{ApiError, completion, told};
 use super::stream;
@@ -48,6 +49,7 @@ pub(crate) async fn complete(
     let ChatRequest { session, body, stream, include_usage } = request::parse(&bytes, &config.model)?;
     drop(bytes);
     let idempotency_key = idempotency_key(headers)?;
+    let mark = last_event_id(headers, idempotency_key.is_some())?;
     let turn = doors.turn_id();
     let key = session_key(session, turn, idempotency_key.as_ref())?;
     let key = if config.unified { Key::unified(key, MAIN_KEY) } else { key };
@@ -70,8 +72,9 @@ pub(crate) async fn complete(
     if stream {
         let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX, doors.outflow(Door::Api));
         let admitted = message.admit(Arc::<Outlet<Infallible>>::clone(&outlet)).await?;
+        let mark = mark.filter(|mark| mark.turn() == admitted.turn);
         drop(room);
-        return Ok(stream::respond(doors, config, admitted, outlet, include_usage));
+        return Ok(stream::respond(doors, config, Admitted { mark, ..admitted }, outlet, include_usage));
     }
     let (mut guard, finished) = message.answer(config, room).await?;
     guard.done();
@@ -119,6 +122,18 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<MessageId>, ApiError> {
     })
 }
 
+/// What the client has already, if it comes back for the rest of a stream.
+fn last_event_id(headers: &HeaderMap, has_key: bool) -> Result<Option<Mark>, ApiError> {
+    let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else { return Ok(None) };
+    let bad = |message| ApiError::request(400, "invalid_last_event_id", message);
+    let mark = value.to_str().ok().and_then(|text| text.parse().ok());
+    let mark = mark.ok_or_else(|| bad("Last-Event-ID is not the id of an event of such a stream"))?;
+    if !has_key {
+        return Err(bad("Last-Event-ID needs the Idempotency-Key of the first request"));
+    }
+    Ok(Some(mark))
+}
+
 /// The session of a request. A stateless one with an `Idempotency-Key` must be found again by its repeat, so its
 /// session is named after the key.
 fn session_key(name: SessionName, turn: TurnId, idempotency_key: Option<&MessageId>) -> Result<SessionKey, ApiError> {
@@ -149,6 +164,8 @@ pub(crate) struct Admitted {
     /// The outcome, when the turn had ended before.
     pub(crate) past: Option<Arc<Finished>>,
     pub(crate) guard: Guard,
+    /// What the client has of it from an earlier stream.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl Message<'_> {
@@ -187,7 +204,7 @@ impl Message<'_> {
         let (told, verdict) = oneshot::channel();
         let guard = self.submit(Arc::clone(&sink), move |enqueued| drop(told.send(enqueued)));
         match doors.verdict(Door::Api, &guard.key, verdict.await.ok()) {
-            Verdict::Accepted { turn, .. } => Ok(Admitted { turn, past: None, guard }),
+            Verdict::Accepted { turn, .. } => Ok(Admitted { turn, past: None, guard, mark: None }),
             Verdict::Duplicate { turn, state } => guard.join(turn, state, sink).await,
             Verdict::Refused(refusal) => Err(guard.forget(refusal)),
         }
@@ -288,7 +305,7 @@ impl Guard {
                 return Err(ApiError::request(409, "unknown_outcome", message));
             }
         };
-        Ok(Admitted { turn, past, guard: self })
+        Ok(Admitted { turn, past, guard: self, mark: None })
     }
 
     /// The turn ended, or is none of this request's.

@@ -4,22 +4,57 @@
 //! cannot be taken back: a new attempt that says the same is followed silently up to where the first one was, one that
 //! says something else begins below it.
 
-use domain::ids::Attempt;
+use std::fmt;
+use std::str::FromStr;
+
+use domain::ids::{Attempt, TurnId};
 use protocol::turn::{Finished, TurnProgress};
 
 use crate::hub::Shown;
+use crate::hub::cursor::Cursor;
 
 /// Between two texts of a turn.
 const BREAK: &str = "\n\n";
+
+/// What a client has of an answer, the id of an event of its stream: `<turn id>.<attempt>.<seq>.<bytes>.<bytes of the
+/// last message>.<CRC-32C of that>`. The last three find the place also in a transcript, and in another attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    cursor: Cursor,
+    had: Had,
+}
+
+/// How much text of an attempt a client has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Had {
+    /// Bytes of all of it.
+    all: usize,
+    /// Bytes of its last message.
+    message: usize,
+    /// CRC-32C of that.
+    crc: u32,
+}
+
+/// Text of an attempt.
+#[derive(Debug, Default)]
+struct Said {
+    text: String,
+    /// Where its last message begins.
+    message: usize,
+    crc: u32,
+}
 
 /// The answer so far.
 #[derive(Debug)]
 pub(crate) struct Follow {
     attempt: Attempt,
+    seq: u64,
     /// All that was sent.
-    sent: String,
+    sent: Said,
+    /// What was sent by an earlier stream, until its place is found.
+    had: Option<Had>,
     /// What this attempt said while it is behind what was sent; `None` when both are the same.
-    behind: Option<String>,
+    behind: Option<Said>,
     /// Bytes of this round's text that were seen.
     round: usize,
     /// Text of this round was missed: only its end tells.
@@ -31,12 +66,83 @@ pub(crate) struct Follow {
     last_end: Option<String>,
 }
 
+// === impl Mark ===
+
+impl Mark {
+    /// Whose answer it is.
+    pub(crate) fn turn(&self) -> TurnId {
+        self.cursor.turn
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Had { all, message, crc } = self.had;
+        write!(f, "{}.{all}.{message}.{crc:08x}", self.cursor)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.rsplitn(4, '.');
+        let (Some(crc), Some(message), Some(all), Some(cursor)) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(());
+        };
+        let crc = u32::from_str_radix(crc, 16).map_err(drop)?;
+        let (all, message) = (all.parse().map_err(drop)?, message.parse().map_err(drop)?);
+        if message > all {
+            return Err(());
+        }
+        Ok(Self { cursor: cursor.parse().map_err(drop)?, had: Had { all, message, crc } })
+    }
+}
+
+// === impl Had ===
+
+impl Had {
+    /// What comes behind it in the text of an attempt; `None` when that is another text.
+    fn rest(self, text: &str) -> Option<&str> {
+        let last = text.get(self.all.checked_sub(self.message)?..self.all)?;
+        (crc32c::crc32c(last.as_bytes()) == self.crc).then(|| text.get(self.all..)).flatten()
+    }
+
+    /// What comes behind it in a message, if that is the last one it has something of.
+    fn rest_of_message(self, message: &str) -> Option<&str> {
+        Self { all: self.message, ..self }.rest(message)
+    }
+}
+
+// === impl Said ===
+
+impl Said {
+    fn push(&mut self, text: &str) {
+        self.crc = crc32c::crc32c_append(self.crc, text.as_bytes());
+        self.text.push_str(text);
+    }
+
+    /// The next message begins.
+    fn part(&mut self) {
+        self.text.push_str(BREAK);
+        (self.message, self.crc) = (self.text.len(), 0);
+    }
+}
+
+// === impl Follow ===
+
 impl Follow {
-    pub(crate) fn new() -> Self {
+    /// From the start, or behind what the client has.
+    pub(crate) fn new(mark: Option<Mark>) -> Self {
+        let had = mark.map(|mark| mark.had).filter(|had| had.all > 0);
         Self {
             attempt: Attempt(0),
-            sent: String::new(),
-            behind: None,
+            seq: 0,
+            sent: Said::default(),
+            had,
+            behind: had.map(|_| Said::default()),
             round: 0,
             gap: false,
             broken: false,
@@ -45,13 +151,22 @@ impl Follow {
         }
     }
 
+    /// What the client has now.
+    pub(crate) fn mark(&self, turn: TurnId) -> Mark {
+        let cursor = Cursor { turn, attempt: self.attempt, seq: self.seq };
+        let Said { text, message, crc } = &self.sent;
+        let now = Had { all: text.len(), message: text.len() - message, crc: *crc };
+        Mark { cursor, had: self.had.unwrap_or(now) }
+    }
+
     /// What to append for this event; empty for nothing.
     pub(crate) fn see(&mut self, shown: &Shown) -> String {
         if shown.restart || shown.event.attempt != self.attempt {
             self.attempt = shown.event.attempt;
-            self.behind = (!self.sent.is_empty()).then(String::new);
+            self.behind = (self.had.is_some() || !self.sent.text.is_empty()).then(Said::default);
             (self.round, self.gap, self.broken, self.merge, self.last_end) = (0, false, false, false, None);
         }
+        self.seq = shown.event.seq;
         self.gap |= shown.gap;
         match &shown.event.what {
             TurnProgress::Delta(_) if self.gap => String::new(),
@@ -60,8 +175,11 @@ impl Follow {
                 self.say(text)
             }
             TurnProgress::StreamEnd { text, merge, .. } => {
-                let rest = if self.gap { Some(&**text) } else { text.get(self.round..) };
-                let said = rest.map(|rest| self.say(rest)).unwrap_or_default();
+                let said = match (self.gap, self.had) {
+                    (true, Some(had)) => self.say_behind(had, text),
+                    (true, None) => self.say(text),
+                    (false, _) => text.get(self.round..).map(|rest| self.say(rest)).unwrap_or_default(),
+                };
                 (self.round, self.gap) = (0, false);
                 if !text.is_empty() {
                     match self.last_end.as_mut().filter(|_| self.merge) {
@@ -81,41 +199,75 @@ impl Follow {
         }
     }
 
-    fn finish(&mut self, finished: &Finished) -> String {
-        if self.last_end.as_deref() == Some(&*finished.text) {
-            // An attempt that said less than was sent has said its last.
-            return String::new();
+    /// What to append when the turn has ended, and its last message is all that is known of it.
+    pub(crate) fn past(&mut self, finished: &Finished) -> String {
+        match self.had {
+            Some(had) => self.say_behind(had, &finished.text),
+            None => self.say(&finished.text),
         }
-        self.broken |= self.round > 0;
-        self.say(&finished.text)
+    }
+
+    fn finish(&mut self, finished: &Finished) -> String {
+        let mut last = String::new();
+        if self.last_end.as_deref() != Some(&*finished.text) {
+            self.broken |= self.round > 0;
+            last = self.say(&finished.text);
+        }
+        // An attempt that said less than was sent has said its last; of another stream one knows no more than how much
+        // it was.
+        match (self.had.take(), self.behind.take()) {
+            (Some(_), Some(said)) if !said.text.is_empty() => {
+                let below = format!("{BREAK}{}", said.text);
+                self.sent = said;
+                below
+            }
+            (_, behind) => {
+                self.behind = behind;
+                last
+            }
+        }
     }
 
     fn say(&mut self, text: &str) -> String {
         if text.is_empty() {
             return String::new();
         }
-        let mut more = String::new();
+        let to = self.behind.as_mut().unwrap_or(&mut self.sent);
+        let before = to.text.len();
         if std::mem::take(&mut self.broken) {
-            more.push_str(BREAK);
+            to.part();
         }
-        more.push_str(text);
-        let Some(mut behind) = self.behind.take() else {
-            self.sent.push_str(&more);
-            return more;
+        to.push(text);
+        let Some(behind) = self.behind.take() else {
+            return self.sent.text.get(before..).unwrap_or_default().to_owned();
         };
-        behind.push_str(&more);
-        if let Some(rest) = behind.strip_prefix(&self.sent) {
-            let rest = rest.to_owned();
-            self.sent = behind;
-            return rest;
-        }
-        if self.sent.starts_with(&behind) {
-            self.behind = Some(behind);
+        let rest = match self.had {
+            Some(had) if behind.text.len() < had.all => {
+                self.behind = Some(behind);
+                return String::new();
+            }
+            Some(had) => had.rest(&behind.text),
+            None if self.sent.text.starts_with(&behind.text) && behind.text != self.sent.text => {
+                self.behind = Some(behind);
+                return String::new();
+            }
+            None => behind.text.strip_prefix(&self.sent.text),
+        };
+        let more = rest.map_or_else(|| format!("{BREAK}{}", behind.text), str::to_owned);
+        self.had = None;
+        self.sent = behind;
+        more
+    }
+
+    /// A message that is known whole, where nothing is known of what came before it.
+    fn say_behind(&mut self, had: Had, message: &str) -> String {
+        if message.is_empty() {
             return String::new();
         }
-        let below = format!("{BREAK}{behind}");
-        self.sent = behind;
-        below
+        (self.had, self.behind) = (None, None);
+        self.sent = Said::default();
+        self.sent.push(message);
+        had.rest_of_message(message).map_or_else(|| format!("{BREAK}{message}"), str::to_owned)
     }
 }
 
@@ -131,12 +283,12 @@ mod tests {
     use super::*;
 
     fn all(events: Vec<(u32, bool, TurnProgress)>) -> Vec<String> {
-        let mut follow = Follow::new();
+        let mut follow = Follow::new(None);
         let said = events.into_iter().map(|(attempt, gap, what)| {
             let turn = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
             let key = SessionKey::new("api:x").unwrap();
             let event = TurnEvent { key, turn, attempt: Attempt(attempt), seq: 1, what };
-            follow.see(&Shown { event, round: 1, gap, restart: false })
+            follow.see(&Shown { event, round: 1, gap, had: false, restart: false })
         });
         said.filter(|text| !text.is_empty()).collect()
     }
@@ -198,6 +350,45 @@ mod tests {
             ),
         ] {
             assert_eq!(all(events), said, "{name}");
+        }
+    }
+
+    const TURN: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+    #[test]
+    fn marks_print_and_parse() {
+        let text = format!("{TURN}.2.17.120.7.0000ab12");
+        assert_eq!(text.parse::<Mark>().unwrap().to_string(), text);
+        for bad in
+            ["", "x", TURN, &format!("{TURN}.2.17"), &format!("{TURN}.2.17.7.120.0"), &format!("{TURN}.2.17.1.1.g")]
+        {
+            assert!(bad.parse::<Mark>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_ended_goes_on_behind_what_the_client_has() {
+        let had = |parts: &[&str]| {
+            let mut said = Said::default();
+            for (at, part) in parts.iter().enumerate() {
+                if at > 0 {
+                    said.part();
+                }
+                said.push(part);
+            }
+            let follow = Follow { sent: said, ..Follow::new(None) };
+            follow.mark(TURN.parse().unwrap())
+        };
+        let TurnProgress::Finished(ended) = finished("the answer") else { panic!() };
+        for (parts, rest) in [
+            (&[][..], "the answer"),
+            (&["the "], "answer"),
+            (&["the answer"], ""),
+            (&["let me look", "the a"], "nswer"),
+            (&["let me l"], "\n\nthe answer"),
+            (&["the answer, and more"], "\n\nthe answer"),
+        ] {
+            assert_eq!(Follow::new(Some(had(parts))).past(&ended), rest, "{parts:?}");
         }
     }
 

@@ -7,6 +7,7 @@ use domain::chat::{StopReason, Usage};
 use domain::ids::TurnId;
 use protocol::turn::{Finished, TurnResult};
 
+use super::follow::Mark;
 use super::request::Wrong;
 use crate::http::{json, retry_after_seconds};
 use crate::json::quoted;
@@ -153,8 +154,8 @@ pub(crate) fn told(id: TurnId, created_s: u64, model: &str, text: String, stream
         return response;
     };
     let (chunks, mut out) = (Chunks::new(id, created_s, model, include_usage), String::new());
-    chunks.role(&mut out);
-    chunks.text(&mut out, &finished.text);
+    chunks.role(&mut out, None);
+    chunks.text(&mut out, None, &finished.text);
     chunks.end(&mut out, &finished);
     events(Body::from(out))
 }
@@ -191,27 +192,30 @@ impl Chunks {
         Self { head, include_usage }
     }
 
-    fn chunk(&self, out: &mut String, delta: &str, finish: &str) {
+    fn chunk(&self, out: &mut String, mark: Option<Mark>, delta: &str, finish: &str) {
+        if let Some(mark) = mark {
+            out.push_str(&format!("id: {mark}\n"));
+        }
         let (head, usage) = (&self.head, if self.include_usage { r#","usage":null"# } else { "" });
         let choice = format!(r#"{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#);
         out.push_str(&format!("{head},\"choices\":[{choice}]{usage}}}\n\n"));
     }
 
     /// The first one.
-    pub(crate) fn role(&self, out: &mut String) {
-        self.chunk(out, r#"{"role":"assistant","content":""}"#, "null");
+    pub(crate) fn role(&self, out: &mut String, mark: Option<Mark>) {
+        self.chunk(out, mark, r#"{"role":"assistant","content":""}"#, "null");
     }
 
-    /// A piece of text.
-    pub(crate) fn text(&self, out: &mut String, text: &str) {
+    /// A piece of text; `mark` says what the client has with it.
+    pub(crate) fn text(&self, out: &mut String, mark: Option<Mark>, text: &str) {
         if !text.is_empty() {
-            self.chunk(out, &format!(r#"{{"content":{}}}"#, quoted(text)), "null");
+            self.chunk(out, mark, &format!(r#"{{"content":{}}}"#, quoted(text)), "null");
         }
     }
 
     /// The end of an answer.
     pub(crate) fn end(&self, out: &mut String, finished: &Finished) {
-        self.chunk(out, "{}", &quoted(finish_reason(finished)));
+        self.chunk(out, None, "{}", &quoted(finish_reason(finished)));
         if self.include_usage {
             let (head, usage) = (&self.head, usage(finished.usage));
             out.push_str(&format!("{head},\"choices\":[],\"usage\":{usage}}}\n\n"));
@@ -244,9 +248,9 @@ mod tests {
     fn a_stream_begins_with_the_role_and_ends_with_done() {
         let chunks = Chunks::new(turn(), 5, "m\"", true);
         let mut out = String::new();
-        chunks.role(&mut out);
-        chunks.text(&mut out, "a\nb");
-        chunks.text(&mut out, "");
+        chunks.role(&mut out, None);
+        chunks.text(&mut out, None, "a\nb");
+        chunks.text(&mut out, None, "");
         chunks.end(&mut out, &finished(TurnResult::Done));
         let events: Vec<&str> = out.split("\n\n").filter(|event| !event.is_empty()).collect();
         assert_eq!(events.last(), Some(&"data: [DONE]"));

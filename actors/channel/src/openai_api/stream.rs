@@ -15,7 +15,7 @@ use protocol::turn::{Finished, TurnProgress};
 
 use super::ApiConfig;
 use super::chat::{Admitted, Guard};
-use super::follow::Follow;
+use super::follow::{Follow, Mark};
 use super::response::{ApiError, Chunks, TURN_HEADER, events, turn_value};
 use crate::doors::Doors;
 use crate::hub::outlet::{Out, Outlet};
@@ -33,6 +33,8 @@ struct Stream {
     begun: bool,
     over: bool,
     past: Option<Arc<Finished>>,
+    /// The client comes back.
+    again: bool,
 }
 
 /// Starts the answer.
@@ -43,9 +45,11 @@ pub(crate) fn respond(
     outlet: Arc<Outlet<Infallible>>,
     include_usage: bool,
 ) -> Response<Body> {
-    let Admitted { turn, past, guard } = admitted;
+    let Admitted { turn, past, guard, mark } = admitted;
     let chunks = Chunks::new(turn, doors.ports.clock.wall_ms() / 1000, &config.model, include_usage);
-    let begin = Stream { turn, chunks, follow: Follow::new(), outlet, guard, begun: false, over: false, past };
+    // Whoever comes back has had the beginning.
+    let (begun, follow) = (mark.is_some() && past.is_none(), Follow::new(mark));
+    let begin = Stream { turn, chunks, follow, outlet, guard, begun, over: false, past, again: mark.is_some() };
     let body = stream::unfold(begin, |mut stream| async {
         let piece = stream.next().await?;
         Some((piece, stream))
@@ -63,9 +67,14 @@ impl Stream {
         let mut out = String::new();
         if !self.begun {
             self.begun = true;
-            self.chunks.role(&mut out);
+            if !self.again {
+                self.chunks.role(&mut out, Some(self.mark()));
+            }
             if let Some(finished) = self.past.take() {
-                self.chunks.text(&mut out, if is_answer(self.turn, &finished) { &finished.text } else { "" });
+                if is_answer(self.turn, &finished) {
+                    let rest = self.follow.past(&finished);
+                    self.chunks.text(&mut out, Some(self.mark()), &rest);
+                }
                 self.end(&finished, &mut out);
             }
             return Some(Ok(out.into()));
@@ -91,7 +100,7 @@ impl Stream {
                     TurnProgress::Finished(finished) => {
                         if is_answer(self.turn, finished) {
                             let rest = self.follow.see(&shown);
-                            self.chunks.text(&mut out, &rest);
+                            self.chunks.text(&mut out, Some(self.mark()), &rest);
                         }
                         self.end(finished, &mut out);
                     }
@@ -103,7 +112,7 @@ impl Stream {
                     | TurnProgress::ToolEnded { .. }
                     | TurnProgress::Notice(_) => {
                         let more = self.follow.see(&shown);
-                        self.chunks.text(&mut out, &more);
+                        self.chunks.text(&mut out, Some(self.mark()), &more);
                     }
                 },
                 Out::Note(never) => match never {},
@@ -113,6 +122,10 @@ impl Stream {
             out.push_str(": running\n\n");
         }
         Some(Ok(out.into()))
+    }
+
+    fn mark(&self) -> Mark {
+        self.follow.mark(self.turn)
     }
 
     fn end(&mut self, finished: &Finished, out: &mut String) {

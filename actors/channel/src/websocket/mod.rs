@@ -49,8 +49,8 @@ pub struct WebsocketConfig {
     pub allowed_origins: Vec<String>,
     /// Whether all chats are one session, the unified one.
     pub unified: bool,
-    /// Whether text is shown while it is made.
-    pub streaming: bool,
+    /// What clients are shown of a turn besides its answer.
+    pub showing: Showing,
     /// Largest frame.
     pub max_message_bytes: usize,
     /// How often a ping is sent.
@@ -61,6 +61,27 @@ pub struct WebsocketConfig {
     pub connections_max: usize,
     /// How long running turns may be followed after the stop began.
     pub drain: Duration,
+}
+
+/// What clients are shown of a turn besides its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Showing {
+    /// Text while it is made.
+    pub streaming: bool,
+    /// What tools were asked and gave, what they made of files, and, without streaming, what the model says in between.
+    pub progress: bool,
+    /// What a tool does, in a few words.
+    pub tool_hints: bool,
+    /// Of so many characters.
+    pub tool_hint_chars_max: usize,
+    /// What the model thinks, where `streaming` is set.
+    pub reasoning: bool,
+}
+
+impl Default for Showing {
+    fn default() -> Self {
+        Self { streaming: true, progress: true, tool_hints: true, tool_hint_chars_max: 40, reasoning: true }
+    }
 }
 
 /// Where single-use tokens are issued.
@@ -83,7 +104,7 @@ impl Default for WebsocketConfig {
             allow_from: vec!["*".to_owned()],
             allowed_origins: Vec::new(),
             unified: false,
-            streaming: true,
+            showing: Showing::default(),
             max_message_bytes: 37_748_736,
             ping_interval: Duration::from_secs(20),
             ping_timeout: Duration::from_secs(20),

@@ -126,7 +126,7 @@ async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, pl
     let writer = Writer {
         doors: door.doors.clone(),
         outlet: Arc::clone(&outlet),
-        streaming: door.config.streaming,
+        showing: door.config.showing,
         stopping: door.stopping.clone(),
         cut: door.cut.clone(),
         gone: gone.clone(),

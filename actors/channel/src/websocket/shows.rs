@@ -2,16 +2,22 @@
 //!
 //! Text is streamed as `delta`s and closed by `stream_end`. A `message` with the whole text follows only where the
 //! stream did not already say exactly that: not streamed, joined late, a notice, a failure. `turn_end` is always last.
+//!
+//! **Invariant:** a client whose last frame was cut off behind it comes back with that frame's cursor, and then has
+//! everything. So where one event makes several frames, only the last one carries its number, and the others that of
+//! the event before: they may come twice.
 
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use domain::ids::{Attempt, TurnId};
+use domain::ids::{Attempt, ToolCallId, TurnId};
 use protocol::turn::{Finished, TurnEvent, TurnProgress, TurnResult};
 
+use super::Showing;
+use crate::hints;
 use crate::hub::Shown;
-use crate::json::{Json, usage_json};
+use crate::json::{Json, edit_json, quoted, usage_json};
 
 /// What one connection has been shown.
 #[derive(Default)]
@@ -21,6 +27,8 @@ pub(crate) struct Shows {
 
 struct Stream {
     attempt: Attempt,
+    /// The last event that was shown.
+    seen: u64,
     /// Bytes of text shown in this round.
     sent: usize,
     /// Whether all of this round's text was shown.
@@ -36,6 +44,7 @@ impl Stream {
     fn new() -> Self {
         Self {
             attempt: Attempt(0),
+            seen: 0,
             sent: 0,
             whole: true,
             reasoning: false,
@@ -58,7 +67,20 @@ impl Shows {
     }
 
     /// Writes the frames for one event of a chat.
-    pub(crate) fn show(&mut self, chat_id: &str, shown: &Shown, streaming: bool, now_ms: u64, out: &mut Vec<String>) {
+    pub(crate) fn show(&mut self, chat_id: &str, shown: &Shown, showing: Showing, now_ms: u64, out: &mut Vec<String>) {
+        if shown.had {
+            // Its frames were sent by another connection; what it changes here is the same.
+            self.write(chat_id, shown, showing, now_ms, &mut Vec::new());
+            if let Some(stream) = self.turns.get_mut(&shown.event.turn) {
+                // It may have come late to this round: its end says all of it.
+                stream.whole &= stream.sent == 0;
+            }
+        } else {
+            self.write(chat_id, shown, showing, now_ms, out);
+        }
+    }
+
+    fn write(&mut self, chat_id: &str, shown: &Shown, showing: Showing, now_ms: u64, out: &mut Vec<String>) {
         let event = &shown.event;
         let stream = self.turns.entry(event.turn).or_insert_with(Stream::new);
         let frame = Frame { chat_id, event, round: shown.round };
@@ -66,7 +88,7 @@ impl Shows {
             let known = stream.attempt != Attempt(0);
             stream.begin(event.attempt);
             if shown.restart || known || event.attempt > Attempt::FIRST {
-                out.push(frame.of("turn_restarted", stream).done());
+                out.push(frame.before("turn_restarted", stream).done());
             }
         }
         if shown.gap {
@@ -80,34 +102,24 @@ impl Shows {
             TurnProgress::Delta(text) => {
                 end_reasoning(&frame, stream, out);
                 stream.sent += text.len();
-                if streaming {
+                if showing.streaming {
                     out.push(frame.of("delta", stream).text("text", text).plain("stream_id", frame.stream_id()).done());
                 } else {
                     stream.whole = false;
                 }
             }
             TurnProgress::Reasoning(text) => {
-                if streaming {
+                if showing.streaming && showing.reasoning {
                     stream.reasoning = true;
                     let json = frame.of("reasoning_delta", stream).text("text", text);
                     out.push(json.plain("stream_id", frame.stream_id()).done());
                 }
             }
             TurnProgress::StreamEnd { text, more, merge } => {
-                stream_end(&frame, stream, text, End { more: *more, merge: *merge }, streaming, out);
+                stream_end(&frame, stream, text, End { more: *more, merge: *merge }, showing, out);
             }
-            TurnProgress::ToolStarted { call, name, arguments } => {
-                let arguments = if serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok() {
-                    arguments.as_str()
-                } else {
-                    "null"
-                };
-                let tool = tool_event("start", &call.0, name).raw("arguments", arguments).done();
-                out.push(frame.progress(stream, &tool));
-            }
-            TurnProgress::ToolEnded { call, name, is_error } => {
-                let phase = if *is_error { "error" } else { "end" };
-                out.push(frame.progress(stream, &tool_event(phase, &call.0, name).done()));
+            TurnProgress::ToolStarted { .. } | TurnProgress::ToolEnded { .. } => {
+                tool(&frame, stream, showing, out);
             }
             TurnProgress::Notice(text) => {
                 out.push(frame.of("message", stream).text("text", text).text("kind", "progress").done());
@@ -115,15 +127,17 @@ impl Shows {
             TurnProgress::Finished(finished) => {
                 let stream = self.turns.remove(&event.turn).unwrap_or_else(Stream::new);
                 finish(&frame, &stream, finished, out);
+                return;
             }
         }
+        stream.seen = event.seq;
     }
 }
 
 fn end_reasoning(frame: &Frame<'_>, stream: &mut Stream, out: &mut Vec<String>) {
     if stream.reasoning {
         stream.reasoning = false;
-        out.push(frame.of("reasoning_end", stream).plain("stream_id", frame.stream_id()).done());
+        out.push(frame.before("reasoning_end", stream).plain("stream_id", frame.stream_id()).done());
     }
 }
 
@@ -139,7 +153,7 @@ fn stream_end(
     stream: &mut Stream,
     text: &Arc<str>,
     End { more, merge }: End,
-    streaming: bool,
+    showing: Showing,
     out: &mut Vec<String>,
 ) {
     end_reasoning(frame, stream, out);
@@ -150,13 +164,13 @@ fn stream_end(
     if merge {
         all.as_ref().clone_into(&mut stream.begun);
     }
-    if streaming && (stream.sent > 0 || !text.is_empty()) {
+    if showing.streaming && (stream.sent > 0 || !all.is_empty()) {
         let json = frame.of("stream_end", stream).plain("stream_id", frame.stream_id()).raw("resuming", more);
         let said = stream.whole && stream.sent == text.len();
         let json = json.maybe("text", (!said).then_some(&**text));
         out.push(if merge { json.raw("merge_next", true) } else { json }.done());
         stream.last_end = Some(all);
-    } else if !streaming && more && !merge && !all.is_empty() {
+    } else if !showing.streaming && showing.progress && more && !merge && !all.is_empty() {
         out.push(frame.of("message", stream).text("text", &all).text("kind", "progress").done());
     }
     stream.sent = 0;
@@ -166,7 +180,7 @@ fn stream_end(
 fn finish(frame: &Frame<'_>, stream: &Stream, finished: &Finished, out: &mut Vec<String>) {
     let said = stream.last_end.as_deref() == Some(&*finished.text) && finished.result == TurnResult::Done;
     if !said && !finished.text.is_empty() {
-        let json = frame.of("message", stream).text("text", &finished.text);
+        let json = frame.before("message", stream).text("text", &finished.text);
         out.push(json.raw("latency_ms", finished.latency_ms).done());
     }
     let json = frame.of("turn_end", stream).text("result", finished.result.word());
@@ -174,8 +188,50 @@ fn finish(frame: &Frame<'_>, stream: &Stream, finished: &Finished, out: &mut Vec
     out.push(frame.of("goal_status", stream).text("status", "idle").done());
 }
 
-fn tool_event(phase: &'static str, call: &str, name: &str) -> Json {
-    Json::open("phase", phase).raw("version", 1).text("call_id", call).text("name", name)
+/// A call that began or ended.
+fn tool(frame: &Frame<'_>, stream: &Stream, showing: Showing, out: &mut Vec<String>) {
+    let item = |phase, call: &ToolCallId, name: &str| {
+        Json::open("phase", phase).raw("version", 1).text("call_id", &call.0).text("name", name)
+    };
+    let progress = |json: Json, item: Json| json.raw("tool_events", format_args!("[{}]", item.done())).done();
+    let (json, edit) = match &frame.event.what {
+        TurnProgress::ToolStarted { call, name, arguments } => {
+            let is_json = serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok();
+            let item = item("start", call, name).raw("arguments", if is_json { arguments.as_str() } else { "null" });
+            let (hint, kind) = match showing.tool_hints {
+                true => (hints::of(name, arguments, showing.tool_hint_chars_max), "tool_hint"),
+                false => (String::new(), "progress"),
+            };
+            let json = frame.of("message", stream).text("text", &hint).text("kind", kind);
+            out.extend(match (showing.progress, showing.tool_hints) {
+                (true, _) => Some(progress(json, item)),
+                (false, true) => Some(json.done()),
+                (false, false) => None,
+            });
+            return;
+        }
+        TurnProgress::ToolEnded { call, name, is_error, result, took_ms, edit } => {
+            let (phase, field) = if *is_error { ("error", "error") } else { ("end", "result") };
+            let files = edit.iter().map(|edit| quoted(&edit.path)).collect::<String>();
+            let item = item(phase, call, name).text(field, result).raw("files", format_args!("[{files}]"));
+            (item.raw("took_ms", took_ms), edit)
+        }
+        TurnProgress::Started
+        | TurnProgress::Delta(_)
+        | TurnProgress::Reasoning(_)
+        | TurnProgress::StreamEnd { .. }
+        | TurnProgress::Notice(_)
+        | TurnProgress::Finished(_) => return,
+    };
+    if !showing.progress {
+        return;
+    }
+    let message = |json: Json| json.text("text", "").text("kind", "progress");
+    let Some(edit) = edit else {
+        return out.push(progress(message(frame.of("message", stream)), json));
+    };
+    out.push(progress(message(frame.before("message", stream)), json));
+    out.push(frame.of("file_edit", stream).raw("edits", format_args!("[{}]", edit_json(edit))).done());
 }
 
 struct Frame<'a> {
@@ -185,20 +241,24 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
+    /// The last frame of the event.
     fn of(&self, name: &'static str, stream: &Stream) -> Json {
+        self.numbered(name, stream, self.event.seq)
+    }
+
+    /// A frame that others of the same event follow.
+    fn before(&self, name: &'static str, stream: &Stream) -> Json {
+        self.numbered(name, stream, stream.seen)
+    }
+
+    fn numbered(&self, name: &'static str, stream: &Stream, seq: u64) -> Json {
         let json = Json::event(name).text("chat_id", self.chat_id).plain("turn_id", self.event.turn);
-        json.raw("attempt", self.event.attempt)
-            .raw("seq", self.event.seq)
-            .maybe("client_turn_id", stream.client_turn_id.as_deref())
+        let json = json.raw("attempt", self.event.attempt).raw("seq", seq);
+        json.maybe("client_turn_id", stream.client_turn_id.as_deref())
     }
 
     fn stream_id(&self) -> impl Display {
         format!("{}.{}.{}", self.event.turn, self.event.attempt, self.round)
-    }
-
-    fn progress(&self, stream: &Stream, tool_event: &str) -> String {
-        let json = self.of("message", stream).text("text", "").text("kind", "progress");
-        json.raw("tool_events", format_args!("[{tool_event}]")).done()
     }
 }
 
@@ -221,19 +281,20 @@ pub(crate) fn past(chat_id: &str, turn: TurnId, finished: &Finished, client_turn
 mod tests {
     use domain::chat::{StopReason, Usage};
     use domain::ids::SessionKey;
+    use protocol::turn::FileEdit;
     use serde_json::Value;
 
     use super::*;
 
     struct Client {
         shows: Shows,
-        streaming: bool,
+        showing: Showing,
         seq: u64,
     }
 
     impl Client {
         fn new(streaming: bool) -> Self {
-            Self { shows: Shows::default(), streaming, seq: 0 }
+            Self { shows: Shows::default(), showing: Showing { streaming, ..Showing::default() }, seq: 0 }
         }
 
         fn see(&mut self, attempt: u32, gap: bool, what: TurnProgress) -> Vec<Value> {
@@ -245,9 +306,9 @@ mod tests {
                 seq: self.seq,
                 what,
             };
-            let shown = Shown { event, round: 1, gap, restart: false };
+            let shown = Shown { event, round: 1, gap, had: false, restart: false };
             let mut out = Vec::new();
-            self.shows.show("c", &shown, self.streaming, 1500, &mut out);
+            self.shows.show("c", &shown, self.showing, 1500, &mut out);
             out.iter().map(|text| serde_json::from_str(text).unwrap()).collect()
         }
 
@@ -351,12 +412,76 @@ mod tests {
         let mut client = Client::new(true);
         assert_eq!(client.names(1, false, TurnProgress::Reasoning("hm".into())), ["reasoning_delta"]);
         assert_eq!(client.names(1, false, delta("a")), ["reasoning_end", "delta"]);
-        let call = domain::ids::ToolCallId("c1".into());
-        let started = TurnProgress::ToolStarted { call, name: "exec".into(), arguments: "{\"a\":1}".into() };
-        let frame = client.see(1, false, started).remove(0);
-        assert_eq!(frame["kind"], "progress");
+        let frame = client.see(1, false, started()).remove(0);
+        assert_eq!((&frame["kind"], &frame["text"]), (&"tool_hint".into(), &"$ make".into()));
         assert_eq!(frame["tool_events"][0]["phase"], "start");
-        assert_eq!(frame["tool_events"][0]["arguments"]["a"], 1);
+        assert_eq!(frame["tool_events"][0]["arguments"]["command"], "make");
+    }
+
+    fn started() -> TurnProgress {
+        let (call, arguments) = (ToolCallId("c1".into()), r#"{"command":"make"}"#.to_owned());
+        TurnProgress::ToolStarted { call, name: "exec".into(), arguments }
+    }
+
+    fn ended(is_error: bool, edit: bool) -> TurnProgress {
+        let edit = edit.then(|| FileEdit { path: "a b".into(), added: 2, removed: 1, diff: "+x\n".into() });
+        TurnProgress::ToolEnded {
+            call: ToolCallId("c1".into()),
+            name: "exec".into(),
+            is_error,
+            result: "said \"so\"".into(),
+            took_ms: 7,
+            edit: edit.map(Arc::new),
+        }
+    }
+
+    #[test]
+    fn a_tools_end_says_what_it_gave_and_made() {
+        let mut client = Client::new(true);
+        client.see(1, false, started());
+        let item = |frames: &[Value]| frames[0]["tool_events"][0].clone();
+        let good = item(&client.see(1, false, ended(false, false)));
+        assert_eq!(
+            good,
+            serde_json::json!({"phase": "end", "version": 1, "call_id": "c1", "name": "exec", "result": "said \"so\"",
+                               "files": [], "took_ms": 7})
+        );
+        let bad = item(&client.see(1, false, ended(true, false)));
+        assert_eq!((&bad["phase"], &bad["error"], bad.get("result")), (&"error".into(), &"said \"so\"".into(), None));
+        let frames = client.see(1, false, ended(false, true));
+        assert_eq!(item(&frames)["files"], serde_json::json!(["a b"]));
+        assert_eq!(frames[1]["event"], "file_edit");
+        let edit = serde_json::json!([{"path": "a b", "added": 2, "removed": 1, "diff": "+x\n"}]);
+        assert_eq!(frames[1]["edits"], edit);
+        assert_eq!((&frames[0]["seq"], &frames[1]["seq"]), (&3.into(), &4.into()), "the first is not yet all of it");
+    }
+
+    #[test]
+    fn what_is_shown_besides_the_answer_is_a_setting() {
+        // Streaming, progress, hints, reasoning; then the events without those that are always there.
+        for (streaming, progress, tool_hints, reasoning, expected) in [
+            (true, true, true, true, "reasoning_delta reasoning_end delta stream_end tool_hint+ progress+ file_edit"),
+            (true, true, true, false, "delta stream_end tool_hint+ progress+ file_edit"),
+            (true, true, false, false, "delta stream_end progress+ progress+ file_edit"),
+            (true, false, true, false, "delta stream_end tool_hint"),
+            (true, false, false, true, "reasoning_delta reasoning_end delta stream_end"),
+            (false, true, true, true, "progress tool_hint+ progress+ file_edit"),
+            (false, false, true, true, "tool_hint"),
+            (false, false, false, false, ""),
+        ] {
+            let mut client = Client::new(streaming);
+            client.showing = Showing { streaming, progress, tool_hints, reasoning, ..client.showing };
+            let said = TurnProgress::StreamEnd { text: "a".into(), more: true, merge: false };
+            let mut names = Vec::new();
+            for what in [TurnProgress::Reasoning("hm".into()), delta("a"), said, started(), ended(false, true)] {
+                for frame in client.see(1, false, what) {
+                    let name = frame.get("kind").unwrap_or(&frame["event"]).as_str().unwrap().to_owned();
+                    names.push(name + if frame.get("tool_events").is_some() { "+" } else { "" });
+                }
+            }
+            assert_eq!(names.join(" "), expected);
+            assert_eq!(client.names(1, false, finished("b")), ["message", "turn_end", "goal_status"]);
+        }
     }
 
     #[test]

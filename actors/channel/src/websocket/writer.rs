@@ -11,6 +11,7 @@ use futures::stream::SplitSink;
 use protocol::turn::TurnProgress;
 use tokio_util::sync::CancellationToken;
 
+use super::Showing;
 use super::shows::Shows;
 use crate::doors::Doors;
 use crate::hub::outlet::{Out, Outlet};
@@ -37,7 +38,7 @@ pub(crate) enum Note {
 pub(crate) struct Writer {
     pub(crate) doors: Doors,
     pub(crate) outlet: Arc<Outlet<Note>>,
-    pub(crate) streaming: bool,
+    pub(crate) showing: Showing,
     /// The process begins to stop: leave as soon as no turn of one's own is open.
     pub(crate) stopping: CancellationToken,
     /// The process stops: leave now.
@@ -83,7 +84,7 @@ impl Writer {
             };
             let now_ms = self.doors.ports.clock.wall_ms();
             for out in batch {
-                frames.take(out, self.streaming, now_ms);
+                frames.take(out, self.showing, now_ms);
             }
             let written = tokio::select! {
                 biased;
@@ -116,11 +117,11 @@ async fn write(socket: &mut SplitSink<WebSocket, WsMessage>, frames: &mut Frames
 }
 
 impl Frames {
-    fn take(&mut self, out: Out<Note>, streaming: bool, now_ms: u64) {
+    fn take(&mut self, out: Out<Note>, showing: Showing, now_ms: u64) {
         match out {
             Out::Shown(shown) => match self.held.get_mut(&shown.event.turn) {
                 Some(held) => held.shown.push(shown),
-                None => self.show(&shown, streaming, now_ms),
+                None => self.show(&shown, showing, now_ms),
             },
             Out::Note(Note::Frame(text)) => self.texts.push(text),
             Out::Note(Note::Ping) => self.pings += 1,
@@ -138,15 +139,15 @@ impl Frames {
                     }
                 }
                 for shown in held.shown {
-                    self.show(&shown, streaming, now_ms);
+                    self.show(&shown, showing, now_ms);
                 }
             }
         }
     }
 
-    fn show(&mut self, shown: &Shown, streaming: bool, now_ms: u64) {
+    fn show(&mut self, shown: &Shown, showing: Showing, now_ms: u64) {
         let chat_id = shown.event.key.as_str().strip_prefix(CHAT_PREFIX).unwrap_or_default();
-        self.shows.show(chat_id, shown, streaming, now_ms, &mut self.texts);
+        self.shows.show(chat_id, shown, showing, now_ms, &mut self.texts);
         if matches!(shown.event.what, TurnProgress::Finished(_)) {
             self.open.remove(&shown.event.turn);
         }

@@ -64,5 +64,5 @@ fn end_tool(run: &RunTool, text: &str) {
         content: vec![Content::text(text)],
         is_error: false,
     };
-    tell(&run.reply_to, ToolFinished { stamp: run.stamp, result, end: ToolEnd::Ok }).unwrap();
+    tell(&run.reply_to, ToolFinished { stamp: run.stamp, result, end: ToolEnd::Ok, edit: None }).unwrap();
 }

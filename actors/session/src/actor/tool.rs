@@ -29,7 +29,7 @@ impl Session {
         let run = RunTool { stamp, key, source, call, pulse, cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.tools, &self.shared.mail.tools, run).is_err() {
             let content = vec![Content::text(format!("Error: {NO_FRONT_END}."))];
-            self.step(Input::ToolFinished(ToolResult { call: id, name, content, is_error: true }), ctx);
+            self.step(Input::ToolFinished(ToolResult { call: id, name, content, is_error: true }, None), ctx);
             return;
         }
         if let Life::Live(live) = &mut self.state
@@ -40,7 +40,7 @@ impl Session {
     }
 
     pub(super) fn tool_event(&mut self, finished: ToolFinished, ctx: &mut Ctx<Self>) {
-        let ToolFinished { stamp, result, .. } = finished;
+        let ToolFinished { stamp, result, edit, .. } = finished;
         match &mut self.state {
             Life::Loading(loading) => {
                 loading.awaited.retain(|(asked, id)| *asked != stamp || *id != result.call);
@@ -61,7 +61,7 @@ impl Session {
                     self.stale();
                     return;
                 }
-                self.step(Input::ToolFinished(result), ctx);
+                self.step(Input::ToolFinished(result, edit), ctx);
             }
             Life::Gone => self.stale(),
         }
@@ -89,7 +89,7 @@ impl Session {
         for (_, call) in held {
             let content = vec![Content::text("Error: the turn was stopped before this call ran.")];
             let result = ToolResult { call: call.id, name: call.name, content, is_error: true };
-            self.step(Input::ToolFinished(result), ctx);
+            self.step(Input::ToolFinished(result, None), ctx);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::chat::{AssistantMessage, Content, ToolCall, ToolResult};
 use domain::ids::ToolCallId;
@@ -12,6 +13,8 @@ use domain::text::head_and_tail;
 #[derive(Debug, Default)]
 pub struct Calls {
     list: Vec<(ToolCall, CallState)>,
+    /// When those that run began.
+    began: Vec<(ToolCallId, Duration)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +29,7 @@ enum CallState {
 impl Calls {
     /// The calls of a fresh message.
     pub fn new(calls: &[ToolCall]) -> Self {
-        Self { list: calls.iter().map(|call| (call.clone(), CallState::Waiting)).collect() }
+        Self { list: calls.iter().map(|call| (call.clone(), CallState::Waiting)).collect(), began: Vec::new() }
     }
 
     /// Begins the next group: consecutive calls of parallel tools together, any other alone.
@@ -54,6 +57,17 @@ impl Calls {
     /// The call of that id.
     pub fn get(&self, id: &ToolCallId) -> Option<&ToolCall> {
         self.list.iter().map(|(call, _)| call).find(|call| call.id == *id)
+    }
+
+    /// Notes when a call of a group was handed to its tool.
+    pub fn began(&mut self, id: &ToolCallId, now: Duration) {
+        self.began.push((id.clone(), now));
+    }
+
+    /// For how long a call that ends now has run.
+    pub fn took(&mut self, id: &ToolCallId, now: Duration) -> Duration {
+        let at = self.began.iter().position(|(begun, _)| begun == id);
+        at.map_or(Duration::ZERO, |at| now.saturating_sub(self.began.swap_remove(at).1))
     }
 
     /// Notes the end of a call; whether it was running.

@@ -131,7 +131,7 @@ impl Machine {
             Input::Delta(delta) => self.delta(delta, now, &mut out),
             Input::Completed(message) => self.completed(message, now, &mut out),
             Input::Failed(why, text) => self.failed(why, text, now, &mut out),
-            Input::ToolFinished(result) => self.tool_finished(result, now, &mut out),
+            Input::ToolFinished(result, edit) => self.tool_finished(result, edit, now, &mut out),
             Input::Commanded(commanded) => self.commanded(*commanded, now, &mut out),
             Input::Committed => self.committed(now, &mut out),
             Input::Refused { bytes } => self.refused(bytes, &mut out),

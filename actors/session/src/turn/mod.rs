@@ -64,7 +64,7 @@ use domain::transcript::{Addition, TurnClose};
 use protocol::edit::Compacted;
 use protocol::journal::{Accepted, Closes, InboxItem, LeftBy, LogPosition, Move, Out, Started, TurnEnd};
 use protocol::provider::Delta;
-use protocol::turn::TurnProgress;
+use protocol::turn::{FileEdit, TurnProgress};
 
 pub use machine::Machine;
 pub use recover::{Cut, Standing, Written};
@@ -119,8 +119,8 @@ pub enum Input {
     Completed(Box<AssistantMessage>),
     /// The model call failed for good: why in a word, and what the user is told.
     Failed(&'static str, String),
-    /// A tool call ended.
-    ToolFinished(ToolResult),
+    /// A tool call ended; perhaps it made something of a file.
+    ToolFinished(ToolResult, Option<Arc<FileEdit>>),
     /// A command was followed.
     Commanded(Box<Commanded>),
     /// The oldest commit under way is durable.

@@ -262,7 +262,7 @@ fn results_are_bounded_and_never_empty() {
         let mut bench = bench(vec![
             made("nothing", |_| async { Outcome::text("") }.boxed()),
             made("much", |_| async { Outcome::text("ä".repeat(50_000)) }.boxed()),
-            made("pieces", |_| async { Outcome { content: texts(&["a", "b"]), end: ToolEnd::Ok } }.boxed()),
+            made("pieces", |_| async { Outcome::of(texts(&["a", "b"])) }.boxed()),
         ]);
         assert_eq!(bench.call("nothing", json!({})).await.1, "(nothing completed with no output)");
         assert_eq!(bench.call("pieces", json!({})).await.1, "a\nb");

@@ -36,7 +36,7 @@ fn bench(sandbox: SandboxChoice) -> Bench {
         gives("much", 16_001, ToolEnd::Ok),
         gives("fails", 16_001, ToolEnd::Error),
         gives("read_file", 16_001, ToolEnd::Ok),
-        made("pieces", |_| async { Outcome { content: texts(&["a", &"b".repeat(16_000)]), end: ToolEnd::Ok } }.boxed()),
+        made("pieces", |_| async { Outcome::of(texts(&["a", &"b".repeat(16_000)])) }.boxed()),
     ];
     Bench::with(sandbox, tools)
 }

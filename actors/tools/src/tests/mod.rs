@@ -117,7 +117,7 @@ impl Bench {
 
     /// The answer to the only call under way.
     async fn answer(&mut self) -> (ToolEnd, String) {
-        let ToolFinished { stamp: got, result, end } = self.answers.next().await;
+        let ToolFinished { stamp: got, result, end, .. } = self.answers.next().await;
         assert_eq!((got, &*result.call.0), (stamp(), "call-1"));
         assert_eq!(result.is_error, end != ToolEnd::Ok);
         assert!(self.answers.try_next().is_none(), "one call, one answer");

@@ -135,6 +135,7 @@ fn a_crash_ends_what_the_turn_has_started_at_once_and_not_after_the_backoff() {
                 is_error: false,
             },
             end: ToolEnd::Ok,
+            edit: None,
         };
         stage.arm();
         tell(&first.reply_to, finished).unwrap();

@@ -1,7 +1,11 @@
 //! The calls of a turn: groups that run side by side, and their results.
 
-use domain::chat::{Arguments, ToolResult};
-use protocol::turn::TurnProgress;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::chat::{Arguments, ToolResult, plain_text};
+use domain::text::ellipsis;
+use protocol::turn::{FileEdit, RESULT_CHARS_SHOWN, TurnProgress};
 
 use super::Machine;
 use crate::turn::calls;
@@ -22,11 +26,18 @@ impl Machine {
             };
             let what = TurnProgress::ToolStarted { call: call.id.clone(), name: call.name.clone(), arguments };
             out.push(Effect::Emit(turn.show(what)));
+            turn.calls.began(&call.id, now.mono);
             out.push(Effect::RunTool(turn.round, call));
         }
     }
 
-    pub(super) fn tool_finished(&mut self, mut result: ToolResult, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn tool_finished(
+        &mut self,
+        mut result: ToolResult,
+        edit: Option<Arc<FileEdit>>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
         let rules = &self.rules;
         let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::RunningTools) else {
             out.push(Effect::Stale);
@@ -41,8 +52,8 @@ impl Machine {
         if let Some(call) = turn.calls.get(&result.call) {
             turn.guard.saw(call, &result);
         }
-        let (call, name, is_error) = (result.call.clone(), result.name.clone(), result.is_error);
-        out.push(Effect::Emit(turn.show(TurnProgress::ToolEnded { call, name, is_error })));
+        let took = turn.calls.took(&result.call, now.mono);
+        out.push(Effect::Emit(turn.show(ended(&result, took, edit))));
         let mut batch = turn.batch();
         batch.records.push(Record::Tool(result));
         if turn.calls.running() > 0 {
@@ -53,5 +64,17 @@ impl Machine {
             turn.begin_calls(&rules.tools, &mut batch);
         }
         self.save(batch, out);
+    }
+}
+
+/// What people are told of a call that ended.
+fn ended(result: &ToolResult, took: Duration, edit: Option<Arc<FileEdit>>) -> TurnProgress {
+    TurnProgress::ToolEnded {
+        call: result.call.clone(),
+        name: result.name.clone(),
+        is_error: result.is_error,
+        result: ellipsis(&plain_text(&result.content), RESULT_CHARS_SHOWN).into(),
+        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        edit,
     }
 }

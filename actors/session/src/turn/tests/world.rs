@@ -285,11 +285,11 @@ impl World {
             Step::Fail if self.call.take().is_some() => self.give(Input::Failed("refused", "no".to_owned())),
             Step::ToolEnds(at) if !self.running.is_empty() => {
                 let id = self.running.remove(at % self.running.len());
-                self.give(Input::ToolFinished(result(&id)));
+                self.give(Input::ToolFinished(result(&id), None));
             }
             Step::ToolEnds(_) if !self.adrift.is_empty() => {
                 let id = self.adrift.remove(0);
-                self.give(Input::ToolFinished(result(&id)));
+                self.give(Input::ToolFinished(result(&id), None));
             }
             Step::Durable if self.write() => self.give(Input::Committed),
             Step::Refuse => self.refuse(),
@@ -328,7 +328,7 @@ impl World {
                 self.crowded = crowded;
                 self.place();
             }
-            Step::Late => self.give(Input::ToolFinished(result(&ToolCallId("no-such".into())))),
+            Step::Late => self.give(Input::ToolFinished(result(&ToolCallId("no-such".into())), None)),
             Step::Crash(durable) => self.restart(durable, LeftBy::Crash),
             Step::Death(durable) => self.restart(durable, LeftBy::Death),
             Step::Interrupt => {
