@@ -2,14 +2,17 @@
 
 use crate::config::MaintenanceMode;
 use channel::gateway::prune::{Daily, Pruning};
+use domain::keys::SessionKind;
+use domain::policy::Access;
 use domain::retention;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use channel::gateway::{Addresses, GatewayConfig};
 use channel::openai_api::ApiConfig;
 use channel::webhook::{SenderConfig, SigningSecret, WebhookConfig};
-use channel::websocket::{Showing, TokenIssue, WebsocketConfig};
+use channel::websocket::{ProjectRules, Showing, TokenIssue, WebsocketConfig};
 use protocol::transcripts::TranscriptReader;
 use provider::{Backend, Limits, Server, Settings};
 use supervision::RestartPolicy;
@@ -18,7 +21,7 @@ use tools::{ExecConfig, SandboxChoice, ToolsConfig};
 
 use super::beacon::Beacon;
 use super::limits::Shares;
-use crate::config::{Config, Durability, Loaded, ProviderChoice, Sandbox, Secret};
+use crate::config::{Config, Durability, Loaded, Paths, ProviderChoice, Sandbox, Secret};
 use crate::exit::{Exit, ExitCode};
 
 /// Who answers, with the names that the transcript keeps.
@@ -78,13 +81,7 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
     ToolsConfig {
         workspace: paths.workspace.clone(),
         sessions_dir: paths.sessions.clone(),
-        forbidden: vec![
-            paths.config.clone(),
-            paths.journal.clone(),
-            paths.logs.clone(),
-            paths.run.clone(),
-            paths.media.clone(),
-        ],
+        forbidden: private(paths),
         restrict: config.tools.restrict_to_workspace,
         result_chars_max: config.agents.defaults.max_tool_result_chars,
         exec: ExecConfig {
@@ -101,6 +98,20 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
         },
         policies: Arc::new(super::sessions::policies(config)),
     }
+}
+
+/// What the gateway keeps for itself, besides the transcripts.
+fn private(paths: &Paths) -> Vec<PathBuf> {
+    [&paths.config, &paths.journal, &paths.logs, &paths.run, &paths.media].map(PathBuf::clone).to_vec()
+}
+
+/// Which projects chats of the WebSocket may work in.
+fn projects(loaded: &Loaded) -> ProjectRules {
+    let policies = super::sessions::policies(&loaded.config);
+    let open = policies.of(SessionKind::WebSocket).workspace == Access::Write;
+    let mut private = private(&loaded.paths);
+    private.push(loaded.paths.sessions.clone());
+    ProjectRules { open, private }
 }
 
 /// Settings of the journal.
@@ -149,7 +160,8 @@ fn door_secret(secret: Option<&Secret>) -> Option<channel::Secret> {
 }
 
 /// Settings of the WebSocket door.
-pub fn websocket(config: &Config) -> WebsocketConfig {
+pub fn websocket(loaded: &Loaded) -> WebsocketConfig {
+    let config = &loaded.config;
     let door = &config.channels.websocket;
     let issue = door.token_issue_path.clone().zip(door_secret(door.token_issue_secret.as_ref()));
     WebsocketConfig {
@@ -159,6 +171,7 @@ pub fn websocket(config: &Config) -> WebsocketConfig {
         token_ttl: Duration::from_secs(door.token_ttl_s.into()),
         requires_token: door.requires_token(),
         unified: config.agents.defaults.unified_session,
+        projects: Arc::new(projects(loaded)),
         allow_from: door.allow_from.clone(),
         allowed_origins: door.allowed_origins.clone(),
         showing: Showing {

@@ -154,7 +154,8 @@ impl App {
             channel::gateway::prune::daily(doors.clone(), self.transcripts.clone(), pruning, shutdown.clone());
         serving.push(tokio::spawn(looking));
         if let Some(listener) = websocket {
-            let door = channel::websocket::serve(listener, doors.clone(), parts::websocket(config), shutdown.clone());
+            let door =
+                channel::websocket::serve(listener, doors.clone(), parts::websocket(&self.loaded), shutdown.clone());
             serving.push(tokio::spawn(door));
         }
         if let Some(listener) = webhook {

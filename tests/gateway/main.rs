@@ -24,6 +24,7 @@ mod moving;
 mod operations;
 mod poison;
 mod power_cut;
+mod projects;
 mod push;
 mod queues;
 mod restart;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use testkit::deadline::with_deadline;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// How long anything may take before a test gives up: far beyond what a loaded machine needs.
@@ -334,6 +335,15 @@ impl Gateway {
     pub async fn websocket(&self, query: &str) -> Socket {
         let url = format!("{}{query}", self.beacon().websocket_url.unwrap());
         let (stream, _) = with_deadline("websocket handshake", tokio_tungstenite::connect_async(url)).await.unwrap();
+        Socket(stream)
+    }
+
+    /// A client from elsewhere, as a proxy on this machine lets it in.
+    pub async fn websocket_through_a_proxy(&self) -> Socket {
+        let mut request = self.beacon().websocket_url.unwrap().into_client_request().unwrap();
+        request.headers_mut().insert("x-forwarded-for", "192.0.2.7".parse().unwrap());
+        let connecting = tokio_tungstenite::connect_async(request);
+        let (stream, _) = with_deadline("websocket handshake", connecting).await.unwrap();
         Socket(stream)
     }
 

@@ -51,14 +51,17 @@ pub(crate) type Place = Arc<Counted>;
 pub(crate) struct Counted {
     /// Counts what is read, once the handler wants it.
     pub(crate) meter: Meter,
+    /// Whether the other end is on this machine.
+    pub(crate) local: bool,
     open: Gauge,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Counted {
-    fn new(permit: OwnedSemaphorePermit, open: Gauge) -> Self {
+    fn new(permit: OwnedSemaphorePermit, open: Gauge, socket: &TcpStream) -> Self {
         open.inc();
-        Self { meter: Meter::default(), open, _permit: permit }
+        let local = socket.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
+        Self { meter: Meter::default(), local, open, _permit: permit }
     }
 }
 
@@ -115,7 +118,7 @@ pub(crate) async fn serve(
         };
         match place {
             Some(place) => {
-                let (place, newcomer) = (Arc::new(Counted::new(place, open.clone())), silent.enter());
+                let (place, newcomer) = (Arc::new(Counted::new(place, open.clone(), &socket)), silent.enter());
                 let served = connection(socket, app.clone(), limits, (place, newcomer), shutdown.clone(), cut.clone());
                 tracker.spawn(door.guard(served));
             }

@@ -17,6 +17,7 @@ pub mod request;
 pub mod reset;
 pub mod retention;
 pub mod schema;
+pub mod scope;
 pub mod script;
 pub mod stem;
 pub mod text;

@@ -23,7 +23,9 @@ pub use nudge::Nudge;
 pub use past::{Past, past_of, read_past};
 pub use request::{Built, LAST_ROUND_INSTRUCTION, RequestParts, Round, chat_request};
 pub use skills::{Need, Skill, read_skill};
-pub use system::{BOOTSTRAP_CHARS_MAX, BOOTSTRAP_FILES, BootstrapFile, Frame, MEMORY_FILE, SystemParts, system_prompt};
+pub use system::{
+    AGENTS_FILE, BOOTSTRAP_CHARS_MAX, BOOTSTRAP_FILES, BootstrapFile, Frame, MEMORY_FILE, SystemParts, system_prompt,
+};
 pub use templates::{TEMPLATES, is_unmodified};
 
 #[cfg(test)]

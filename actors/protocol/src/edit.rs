@@ -11,6 +11,7 @@ use std::sync::Arc;
 use domain::exchange::Remark;
 use domain::exchange::single::{Format, NotASession};
 use domain::ids::SessionKey;
+use domain::scope::Scope;
 use serde::Serialize;
 
 /// Edits of one session that wait.
@@ -50,6 +51,13 @@ pub enum Edit {
         keep: Keep,
         /// The summary; without one, the earlier one stays and says how much is left out.
         summary: Option<String>,
+    },
+    /// The session works in a project, or in the workspace again. Also for a session without an entry.
+    Scope {
+        /// The project; `None` is the workspace.
+        scope: Option<Scope>,
+        /// Whether it may open nothing that is closed now.
+        only_less: bool,
     },
     /// What a session can mend of its transcript by itself: a torn end is moved aside, a missing header is appended.
     Repair,
@@ -172,6 +180,9 @@ pub enum EditError {
     /// A conversation cannot end there.
     #[error("entry {0} stands between a tool call and its results; name the last result, or what is before the call")]
     CutPair(String),
+    /// Only somebody on the machine itself can open more of it.
+    #[error("from elsewhere a session's project cannot be chosen, and its access only be reduced")]
+    OpensMore,
     /// A compaction would change nothing.
     #[error("{0}")]
     NotCompacted(String),
@@ -216,6 +227,7 @@ impl EditError {
             Self::NoSession => "not_found",
             Self::UnknownEntry(_) => "unknown_entry",
             Self::Ambiguous(_) => "ambiguous_entry",
+            Self::OpensMore => "forbidden",
             Self::CutPair(_) => "cut_pair",
             Self::NotCompacted(_) => "nothing_to_compact",
             Self::Exists(_) | Self::FileExists(_) => "exists",
@@ -233,6 +245,7 @@ impl EditError {
             Self::Stopping | Self::Disk(_) => 503,
             Self::NoSession | Self::UnknownEntry(_) => 404,
             Self::Ambiguous(_) | Self::TooLong { .. } | Self::NotASession { .. } => 400,
+            Self::OpensMore => 403,
             Self::CutPair(_) | Self::NotCompacted(_) | Self::Exists(_) | Self::FileExists(_) => 409,
             Self::Lost(_) | Self::Io(_) => 500,
         }
@@ -250,6 +263,7 @@ impl Edit {
             Self::Branch { .. } => "branch",
             Self::Reset => "reset",
             Self::Compact { .. } => "compact",
+            Self::Scope { .. } => "scope",
             Self::Repair => "repair",
             Self::Fork { .. } => "fork",
             Self::Export { .. } => "export",
@@ -268,7 +282,7 @@ impl Edit {
             Self::Branch { summary, .. } | Self::Compact { summary, .. } => {
                 within("a summary", summary.as_ref(), SUMMARY_CHARS_MAX)
             }
-            Self::Reset | Self::Repair | Self::Fork { .. } | Self::Export { .. } => Ok(()),
+            Self::Reset | Self::Scope { .. } | Self::Repair | Self::Fork { .. } | Self::Export { .. } => Ok(()),
         }
     }
 }

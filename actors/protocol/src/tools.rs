@@ -12,6 +12,7 @@ use std::sync::Arc;
 use actix::Recipient;
 use domain::chat::{ToolCall, ToolResult};
 use domain::ids::{SessionKey, Source};
+use domain::scope::Scope;
 use tokio_util::sync::CancellationToken;
 
 use crate::turn::{FileEdit, Pulse, Stamp};
@@ -32,6 +33,8 @@ pub struct RunTool {
     pub key: SessionKey,
     /// The door through which the message came that it works on: decides with the key what is allowed.
     pub source: Source,
+    /// Where the session works, if not in the workspace.
+    pub scope: Option<Arc<Scope>>,
     /// Name and arguments as the model wrote them; unknown names and bad arguments become error results.
     pub call: ToolCall,
     /// Beats whenever the call gets on, for example when a command prints something.

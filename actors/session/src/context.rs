@@ -1,6 +1,7 @@
 //! The conversation in memory, while it is hot.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ pub struct Asked<'a> {
     pub nudge: Option<Nudge>,
     /// What may be offered.
     pub kind: SessionKind,
+    /// Where the conversation works, if not in the workspace.
+    pub project: Option<&'a Path>,
     /// Whether the conversation begins anew with the turn.
     pub begins_anew: bool,
 }
@@ -99,7 +102,7 @@ impl Context {
             temperature: shared.config.temperature,
             context_window_tokens: shared.config.context_window_tokens,
             context_block_limit: shared.config.context_block_limit,
-            frame: &shared.system.frame(asked.kind, &key),
+            frame: &shared.system.frame(asked.kind, &key, asked.project),
             past: &past_of(&past, &key, shared.system.remembers(asked.kind)),
             transcript: &self.window.transcript,
             turn,

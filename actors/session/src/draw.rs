@@ -8,6 +8,7 @@ use std::sync::Arc;
 use domain::compaction::{self, CompactError, Plan};
 use domain::exchange::single::{self, Format};
 use domain::ids::{EntryId, SessionId, SessionKey};
+use domain::scope;
 use domain::transcript::{
     Addition, CompactionFields, Entry, HeaderFields, Kind, Pen, Position, RawParent, Reader, TreeIndex, copy,
     header_line, read_entry,
@@ -54,7 +55,7 @@ pub fn draw(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Resul
 
 /// Like [`draw`], also for a session that has no entry yet.
 pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Result<Drawn, EditError> {
-    let Reading { header, mut tree, .. } = read;
+    let Reading { header, mut tree, scope: read_scope, .. } = read;
     let now_ms = ports.clock.wall_ms();
     let mut ids = || EntryId(ports.ids.random());
     let mut pen = Pen::new(&tree, &mut ids, now_ms);
@@ -87,6 +88,15 @@ pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) ->
             let Plan { first_kept, tokens_before, tokens_after, .. } = plan;
             compacted = Some(Compacted { first_kept, tokens_before, tokens_after });
             vec![addition]
+        }
+        Edit::Scope { scope, .. } if scope.as_ref() == read_scope.as_deref() => Vec::new(),
+        Edit::Scope { scope, only_less: true } if !scope::is_less(scope.as_ref(), read_scope.as_deref()) => {
+            return Err(EditError::OpensMore);
+        }
+        Edit::Scope { scope, .. } => {
+            let data = scope.as_ref().map(serde_json::to_value).transpose();
+            let data = data.map_err(|_| EditError::Io("the path of the project is no Unicode text".to_owned()))?;
+            vec![pen.custom(scope::SCOPE, data.as_ref())]
         }
         // Whatever is written next has the file mended first.
         Edit::Repair if header.is_none() || source.has_more() => vec![pen.custom(REPAIRED, None)],

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use domain::body::TurnBody;
 use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
 use domain::reset::Times;
+use domain::scope::Scope;
 use domain::time::later;
 use domain::transcript::{
     Addition, AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, UserEntry, UserMark,
@@ -29,6 +30,14 @@ pub struct Ledger {
     last_ms: u64,
     has_header: bool,
     times: Times,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few sessions have.
+#[derive(Debug, Clone, Default)]
+struct Rare {
+    /// Where the conversation works, if not in the workspace.
+    scope: Option<Arc<Scope>>,
     /// For the header: the transcript that this one follows.
     follows: Option<Arc<str>>,
 }
@@ -61,7 +70,7 @@ impl Ledger {
             last_ms: 0,
             has_header: false,
             times: Times::default(),
-            follows: None,
+            rare: None,
         };
         ledger.follow(read);
         ledger
@@ -73,6 +82,9 @@ impl Ledger {
         self.last_ms = self.last_ms.max(read.last_ms());
         self.has_header = read.header.is_some();
         self.times = read.times;
+        if self.scope() != read.scope.as_ref() {
+            self.rare.get_or_insert_default().scope.clone_from(&read.scope);
+        }
     }
 
     /// Since when the conversation is what it is.
@@ -80,9 +92,16 @@ impl Ledger {
         self.times
     }
 
+    /// Where the conversation works, if not in the workspace.
+    pub fn scope(&self) -> Option<&Arc<Scope>> {
+        self.rare.as_ref()?.scope.as_ref()
+    }
+
     /// Names the transcript that this one follows, in case it begins with the next line.
     pub fn set_follows(&mut self, file: Option<Arc<str>>) {
-        self.follows = file;
+        if file.is_some() {
+            self.rare.get_or_insert_default().follows = file;
+        }
     }
 
     /// Time of the last line.
@@ -103,7 +122,7 @@ impl Ledger {
                 key: setting.key,
                 timestamp_ms: self.last_ms,
                 cwd: setting.cwd,
-                parent_session: self.follows.as_deref(),
+                parent_session: self.rare.as_ref().and_then(|rare| rare.follows.as_deref()),
             };
             lines.push(Line { id: "".into(), text: header_line(&header).into() });
         }

@@ -11,14 +11,17 @@ use std::time::Duration;
 
 use domain::keys::{Key, SessionKind};
 use domain::policy::{Access, ActiveTools, Policies};
-use domain::prompt::{Frame, Hint, Need, Past, SystemParts, system_prompt};
+use domain::prompt::{AGENTS_FILE, BootstrapFile, Frame, Hint, Need, Past, SystemParts, system_prompt};
 use domain::request::ToolSpec;
 use supervision::ports::{Disk, Ports};
 
-use files::{Desk, Files};
+use files::{Desk, Files, Seen, look_at};
 
 /// How long its files are trusted before they are looked at again.
 const FRESH_FOR: Duration = Duration::from_secs(2);
+
+/// Projects whose files are kept; beyond it the one that was not looked at for longest is forgotten.
+const PROJECTS_MAX: usize = 256;
 
 /// What the system prompt tells besides the files of the workspace.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +71,15 @@ struct Made {
     /// Of these files, as they are asked for: at most one for each shape.
     frames: BTreeMap<Shape, Arc<Frame>>,
     looked_at: Option<Duration>,
+    projects: BTreeMap<PathBuf, Project>,
+}
+
+/// A project in which some session works.
+#[derive(Debug, Default)]
+struct Project {
+    agents: Option<Seen>,
+    frames: BTreeMap<Shape, Arc<Frame>>,
+    looked_at: Duration,
 }
 
 // === impl SystemPrompt ===
@@ -93,14 +105,53 @@ impl SystemPrompt {
         }
     }
 
-    /// That of a session while it is of that kind, as its files were last seen.
-    pub fn frame(&self, kind: SessionKind, key: &Key) -> Arc<Frame> {
+    /// That of a session while it is of that kind and works in that project, as its files were last seen.
+    pub fn frame(&self, kind: SessionKind, key: &Key, project: Option<&Path>) -> Arc<Frame> {
         let Open { offer, memory } = self.open_to(kind);
         // Nothing is remembered in a conversation that nothing outlives.
         let shape = Shape { offer, hint: Hint::of(key), memory: memory && !key.is_ephemeral() };
         let mut made = self.made();
-        let Made { files, frames, .. } = &mut *made;
-        Arc::clone(frames.entry(shape).or_insert_with(|| Arc::new(self.make(shape, files))))
+        let Made { files, frames, projects, .. } = &mut *made;
+        let Some(path) = project else {
+            let frame = || Arc::new(self.make(shape, &files.bootstrap(), files, None));
+            return Arc::clone(frames.entry(shape).or_insert_with(frame));
+        };
+        let of = projects.entry(path.to_owned()).or_default();
+        let frame = || {
+            let mut bootstrap = files.bootstrap();
+            bootstrap.retain(|file| file.name != AGENTS_FILE);
+            let agents = of.agents.as_ref().map(|seen| Arc::clone(&seen.text));
+            bootstrap.splice(0..0, agents.map(|content| BootstrapFile { name: AGENTS_FILE, content }));
+            Arc::new(self.make(shape, &bootstrap, files, Some(path)))
+        };
+        Arc::clone(of.frames.entry(shape).or_insert_with(frame))
+    }
+
+    /// Looks at the files of a project again if they may have changed. Blocks: for the blocking pool.
+    pub fn refresh_project(&self, path: &Path, ports: &Ports) {
+        let now = ports.clock.mono();
+        let known = {
+            let made = self.made();
+            let project = made.projects.get(path);
+            if project.is_some_and(|project| now.saturating_sub(project.looked_at) < FRESH_FOR) {
+                return;
+            }
+            project.and_then(|project| project.agents.clone())
+        };
+        let agents = look_at(&*ports.disk, path, AGENTS_FILE, known.as_ref());
+        let mut made = self.made();
+        let project = made.projects.entry(path.to_owned()).or_default();
+        project.looked_at = now;
+        if project.agents.as_ref().map(|seen| &seen.text) != agents.as_ref().map(|seen| &seen.text) {
+            project.frames.clear();
+        }
+        project.agents = agents;
+        if made.projects.len() > PROJECTS_MAX {
+            let oldest = made.projects.iter().min_by_key(|(_, project)| project.looked_at);
+            if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
+                made.projects.remove(&oldest);
+            }
+        }
     }
 
     /// Looks at the files again if they may have changed. Blocks: for the blocking pool.
@@ -124,6 +175,7 @@ impl SystemPrompt {
         made.looked_at = Some(now);
         if !made.files.shows_the_same(&files) {
             made.frames.clear();
+            made.projects.values_mut().for_each(|project| project.frames.clear());
         }
         made.files = files;
     }
@@ -152,17 +204,19 @@ impl SystemPrompt {
         }
     }
 
-    fn make(&self, shape: Shape, files: &Files) -> Frame {
+    fn make(&self, shape: Shape, bootstrap: &[BootstrapFile], files: &Files, project: Option<&Path>) -> Frame {
         let tools = self.offers.get(shape.offer).cloned().unwrap_or_default();
+        let project = project.map(Path::to_string_lossy);
         let parts = SystemParts {
             agent: &self.config.agent,
             version: env!("CARGO_PKG_VERSION"),
             os: OS,
             arch: ARCH,
             workspace: &self.workspace.to_string_lossy(),
+            project: project.as_deref(),
             hint: shape.hint,
             tools: &tools,
-            bootstrap: &files.bootstrap(),
+            bootstrap,
             memory: files.memory().filter(|_| shape.memory),
             skills: files.skills(),
         };

@@ -80,6 +80,7 @@ impl Catalog {
         let reach = if config.restrict { Reach::Workspace } else { Reach::Anywhere };
         let fence = Arc::new(Fence {
             workspace: config.workspace,
+            readable: None,
             sessions: config.sessions_dir,
             forbidden: config.forbidden,
             reach,

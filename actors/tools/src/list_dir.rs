@@ -76,13 +76,13 @@ impl Tool for ListDir {
     }
 
     fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
-        let (fence, policy) = (self.fence.clone(), call.policy.clone());
+        let fence = self.fence.within(&call, Access::Read);
         async move {
             let path = call.text("path").unwrap_or(".").to_owned();
             let recursive = call.flag("recursive");
             let max = usize::try_from(call.number("max_entries").unwrap_or(ENTRIES).min(ENTRIES_MAX));
             let max = max.unwrap_or(usize::MAX);
-            match call.blocking(move || list(&*fence.within(&policy, Access::Read)?, &path, recursive, max)).await {
+            match call.blocking(move || list(&*fence?, &path, recursive, max)).await {
                 Ok(text) => Outcome::text(text),
                 Err(error) => Outcome::error(format!("Error: {error}")),
             }

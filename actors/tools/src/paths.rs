@@ -33,6 +33,8 @@ pub enum Denied {
 pub struct Policy {
     /// Open to tools.
     pub workspace: PathBuf,
+    /// Another directory that is.
+    pub readable: Option<PathBuf>,
     /// Private to the gateway.
     pub private: Vec<PathBuf>,
     /// Whether anything outside the workspace is open.
@@ -44,13 +46,14 @@ pub struct Policy {
 impl Policy {
     /// Whether `path` may be touched.
     pub fn judge(&self, path: &Path) -> Result<(), Denied> {
-        let inside = path.starts_with(&self.workspace);
         let depth = |root: &Path| root.components().count();
+        let open = [Some(&self.workspace), self.readable.as_ref()].into_iter().flatten();
+        let open = open.filter(|root| path.starts_with(root)).map(|root| depth(root)).max();
         let private = self.private.iter().filter(|root| path.starts_with(root)).map(|root| depth(root)).max();
-        if private.is_some_and(|private| !inside || private >= depth(&self.workspace)) {
+        if private.is_some_and(|private| open.is_none_or(|open| private >= open)) {
             return Err(Denied::Private);
         }
-        if inside {
+        if open.is_some() {
             return Ok(());
         }
         match self.reach {
@@ -67,7 +70,7 @@ mod tests {
 
     fn policy(reach: Reach) -> Policy {
         let private = ["/home/g", "/home/g/ws/sessions", "/etc/g.json"].map(PathBuf::from).to_vec();
-        Policy { workspace: "/home/g/ws".into(), private, reach }
+        Policy { workspace: "/home/g/ws".into(), readable: None, private, reach }
     }
 
     #[test]
@@ -97,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_sibling_with_the_same_beginning_is_outside() {
-        let policy = Policy { workspace: "/ws".into(), private: vec![], reach: Reach::Workspace };
+        let policy = Policy { workspace: "/ws".into(), readable: None, private: vec![], reach: Reach::Workspace };
         assert_eq!(policy.judge(Path::new("/ws/x")), Ok(()));
         assert_eq!(policy.judge(Path::new("/ws-evil/x")), Err(Denied::Outside));
         assert_eq!(policy.judge(Path::new("/wsx")), Err(Denied::Outside));
@@ -105,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_workspace_that_is_itself_private_is_closed() {
-        let policy = Policy { workspace: "/ws".into(), private: vec!["/ws".into()], reach: Reach::Workspace };
+        let policy =
+            Policy { workspace: "/ws".into(), readable: None, private: vec!["/ws".into()], reach: Reach::Workspace };
         assert_eq!(policy.judge(Path::new("/ws/x")), Err(Denied::Private));
     }
 }

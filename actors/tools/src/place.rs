@@ -15,11 +15,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use domain::policy::{self, Access};
+use domain::scope::{AccessMode, Scope};
 use protocol::tools::OUTSIDE_WORKSPACE;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::paths::{Denied, Policy, Reach};
+use crate::tool::Call;
 
 /// Of the gateway's own directories.
 pub(crate) const PRIVATE_MODE: u32 = 0o700;
@@ -27,7 +29,10 @@ pub(crate) const PRIVATE_MODE: u32 = 0o700;
 /// The roots as configured; resolved anew for each use, as directories come and go.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
+    /// Where relative paths begin, and what is open.
     pub(crate) workspace: PathBuf,
+    /// Another directory that is open, for reading.
+    pub(crate) readable: Option<PathBuf>,
     /// Transcripts, mostly inside the workspace.
     pub(crate) sessions: PathBuf,
     pub(crate) forbidden: Vec<PathBuf>,
@@ -87,12 +92,34 @@ pub(crate) enum PathError {
 
 impl Fence {
     /// What of it is open to a session that needs that much of the workspace.
-    pub(crate) fn within(self: &Arc<Self>, policy: &policy::Policy, need: Access) -> Result<Arc<Self>, PathError> {
-        match policy.workspace {
+    pub(crate) fn within(self: &Arc<Self>, call: &Call, need: Access) -> Result<Arc<Self>, PathError> {
+        match call.policy.workspace {
             Access::None => Err(PathError::Closed),
             Access::Read if need == Access::Write => Err(PathError::ReadOnly),
-            Access::Read | Access::Write => Ok(self.confined(policy)),
+            Access::Read | Access::Write => {
+                let fence = self.scoped(call.scope.as_deref(), &call.policy).confined(&call.policy);
+                Ok(if need == Access::Write { fence.unreadable() } else { fence })
+            }
         }
+    }
+
+    /// Around the session's project, if it has one and may change what is in the workspace.
+    pub(crate) fn scoped(self: &Arc<Self>, scope: Option<&Scope>, policy: &policy::Policy) -> Arc<Self> {
+        let Some(scope) = scope.filter(|_| policy.workspace == Access::Write) else { return Arc::clone(self) };
+        let reach = match scope.access_mode {
+            AccessMode::Restricted => Reach::Workspace,
+            AccessMode::Full => Reach::Anywhere,
+        };
+        let (workspace, readable) = (scope.project_path.clone(), Some(self.workspace.clone()));
+        Arc::new(Self { workspace, readable, reach, ..Self::clone(self) })
+    }
+
+    /// Without what can only be read.
+    fn unreadable(self: Arc<Self>) -> Arc<Self> {
+        if self.readable.is_none() || self.reach == Reach::Anywhere {
+            return self;
+        }
+        Arc::new(Self { readable: None, ..Self::clone(&self) })
     }
 
     /// The same, unless the session is kept off the machine: then no more than the workspace.
@@ -108,7 +135,8 @@ impl Fence {
         let workspace = self.workspace.canonicalize().map_err(PathError::Workspace)?;
         let private = self.forbidden.iter().chain([&self.sessions]);
         let private = private.filter_map(|path| resolve(path).ok()).collect();
-        Ok(Policy { workspace, private, reach: self.reach })
+        let readable = self.readable.as_ref().and_then(|path| path.canonicalize().ok());
+        Ok(Policy { workspace, readable, private, reach: self.reach })
     }
 
     /// Makes the directory of transcripts when it is missing: only what exists can be hidden from a command, which

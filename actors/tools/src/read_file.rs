@@ -76,7 +76,7 @@ impl Tool for ReadFile {
     }
 
     fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
-        let (fence, policy, chars_max) = (self.fence.clone(), call.policy.clone(), self.chars_max);
+        let (fence, chars_max) = (self.fence.within(&call, Access::Read), self.chars_max);
         async move {
             let path = call.text("path").unwrap_or_default().to_owned();
             let window = Window {
@@ -84,7 +84,7 @@ impl Tool for ReadFile {
                 limit: call.number("limit").unwrap_or(LINES),
                 chars_max,
             };
-            match call.blocking(move || read(&*fence.within(&policy, Access::Read)?, &path, window)).await {
+            match call.blocking(move || read(&*fence?, &path, window)).await {
                 Ok(text) => Outcome::text(text),
                 Err(error) => Outcome::error(format!("Error: {error}")),
             }

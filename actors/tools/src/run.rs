@@ -7,6 +7,7 @@ use std::time::Duration;
 use domain::chat::{Content, ToolCall, ToolResult, plain_text};
 use domain::ids::{SessionKey, ToolCallId, TurnId};
 use domain::policy::Policy;
+use domain::scope::Scope;
 use protocol::metrics::{ByTool, ByToolResult, Metrics};
 use protocol::supervision::{ActorPath, Event, EventName, ExitReason, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
@@ -37,14 +38,14 @@ pub(crate) struct Deps {
 
 /// Runs the call and reports it.
 pub(crate) async fn call(deps: Arc<Deps>, message: RunTool) {
-    let RunTool { stamp, key, source, call, pulse, cancel, reply_to } = message;
+    let RunTool { stamp, key, source, scope, call, pulse, cancel, reply_to } = message;
     let (id, name) = (call.id.clone(), call.name.clone());
     let counted = Counted::new(&deps, &call, stamp);
     let policies = &deps.catalog.policies;
     let policy = policies.of(policies.kind(&key, &source));
     let outcome = match deps.catalog.prepare(call.clone(), policy) {
         Err(problem) => Outcome::error(format!("Error: {problem}")),
-        Ok(prepared) => outcome(&deps, prepared, call, (key.clone(), policy), (stamp, pulse), &cancel).await,
+        Ok(prepared) => outcome(&deps, prepared, call, (key.clone(), policy, scope), (stamp, pulse), &cancel).await,
     };
     counted.ended(outcome.end);
     let (end, edit) = (outcome.end, outcome.edit.clone());
@@ -148,7 +149,7 @@ async fn outcome(
     deps: &Deps,
     prepared: Prepared,
     call: ToolCall,
-    (key, policy): (SessionKey, &Arc<Policy>),
+    (key, policy, scope): (SessionKey, &Arc<Policy>, Option<Arc<Scope>>),
     (stamp, pulse): (Stamp, Pulse),
     cancel: &CancellationToken,
 ) -> Outcome {
@@ -161,6 +162,7 @@ async fn outcome(
         id: call.id,
         key: key.clone(),
         policy: Arc::clone(policy),
+        scope,
         stamp,
         arguments,
         cancel: unwanted.clone(),

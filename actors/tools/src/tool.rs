@@ -9,6 +9,7 @@ use domain::chat::Content;
 use domain::ids::{SessionKey, ToolCallId};
 use domain::policy::Policy;
 use domain::request::ToolSpec;
+use domain::scope::Scope;
 use futures::future::BoxFuture;
 use protocol::tools::ToolEnd;
 use protocol::turn::{FileEdit, Pulse, Stamp};
@@ -54,6 +55,8 @@ pub struct Call {
     pub key: SessionKey,
     /// What that session may do; that it may call this tool was checked.
     pub policy: Arc<Policy>,
+    /// Where that session works, if not in the workspace.
+    pub scope: Option<Arc<Scope>>,
     /// The turn it belongs to.
     pub stamp: Stamp,
     /// Validated arguments.

@@ -63,15 +63,12 @@ impl Tool for WriteFile {
     }
 
     fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
-        let (fence, policy) = (self.fence.clone(), call.policy.clone());
+        let fence = self.fence.within(&call, Access::Write);
         async move {
             let path = call.text("path").unwrap_or_default().to_owned();
             let content = call.text("content").unwrap_or_default().to_owned();
             let nonce = call.ports.ids.random();
-            match call
-                .blocking(move || write(&*fence.within(&policy, Access::Write)?, &path, content.as_bytes(), nonce))
-                .await
-            {
+            match call.blocking(move || write(&*fence?, &path, content.as_bytes(), nonce)).await {
                 Ok((text, edit)) => Outcome { edit: Some(Arc::new(edit)), ..Outcome::text(text) },
                 Err(error) => Outcome::error(format!("Error: {error}. Nothing was written.")),
             }

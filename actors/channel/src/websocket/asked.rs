@@ -11,7 +11,7 @@ use protocol::turn::Route;
 use tokio::sync::oneshot;
 
 use super::connection::{FRAME_RETRY_MS, own_message_id, push_frame};
-use super::order::{ControlPlace, MessagePlace};
+use super::order::ControlPlace;
 use super::shows;
 use super::writer::Note;
 use crate::control::AtOnce;
@@ -108,7 +108,8 @@ impl Asked {
         push_frame(&self.outlet, json.maybe("client_turn_id", self.names.client_turn_id.as_deref()).done());
     }
 
-    pub(super) async fn answer(mut self, verdict: oneshot::Receiver<Enqueued>, place: MessagePlace) {
+    /// Tells the verdict; what came behind the message waits for it in `place`.
+    pub(super) async fn answer<P>(mut self, verdict: oneshot::Receiver<Enqueued>, place: P) {
         let verdict = self.doors.verdict(Door::WebSocket, &self.room.session, verdict.await.ok());
         drop(place);
         match verdict {
@@ -194,7 +195,7 @@ impl Asked {
         self.error(&refusal.detail(), refusal.word(), refusal.retry_after_ms())
     }
 
-    fn error(&self, detail: &str, reason: &str, retry_after_ms: Option<u64>) -> String {
+    pub(super) fn error(&self, detail: &str, reason: &str, retry_after_ms: Option<u64>) -> String {
         let json =
             Json::event("error").text("detail", detail).text("reason", reason).text("chat_id", &self.names.chat_id);
         let json = json.maybe("message_id", self.names.message_id.as_ref().map(MessageId::as_str));

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::extract::ws::{Message as WsMessage, WebSocket};
 use domain::command;
 use domain::ids::{MessageId, TurnId};
+use domain::scope::Scope;
 use futures::StreamExt;
 use futures::stream::{FuturesUnordered, SplitStream};
 use tokio_tungstenite::tungstenite;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::asked::{Asked, Names, Room};
 use super::frames::{self, Incoming, Message, Refused};
 use super::order::Order;
+use super::scoped::Chooser;
 use super::shows;
 use super::writer::Note;
 use crate::control::AtOnce;
@@ -53,6 +55,7 @@ pub(crate) struct Reader {
     pub(crate) ping_timeout: Duration,
     /// Whether all chats are one session.
     pub(crate) unified: bool,
+    pub(crate) chooser: Chooser,
     pub(crate) gone: CancellationToken,
     chats: HashMap<String, Chat>,
 }
@@ -72,11 +75,12 @@ impl Reader {
         place: Place,
         default_chat: String,
         ping: (Duration, Duration),
-        unified: bool,
+        (unified, chooser): (bool, Chooser),
         gone: CancellationToken,
     ) -> Self {
         let (ping_interval, ping_timeout) = ping;
-        Self { doors, outlet, place, default_chat, ping_interval, ping_timeout, unified, gone, chats: HashMap::new() }
+        let chats = HashMap::new();
+        Self { doors, outlet, place, default_chat, ping_interval, ping_timeout, unified, chooser, gone, chats }
     }
 
     /// Reads until the connection ends.
@@ -160,10 +164,14 @@ impl Reader {
 
     fn text(&mut self, text: &str, pending: &Pending) {
         match frames::parse(text) {
-            Ok(Incoming::NewChat) => {
+            Ok(Incoming::NewChat { scope }) => {
                 let chat_id = self.doors.ports.ids.uuid_v7().to_string();
                 self.attach_and_say(&chat_id, None, pending);
+                if scope.is_some() {
+                    self.choose(chat_id, scope, pending);
+                }
             }
+            Ok(Incoming::Scope { chat_id, scope }) => self.choose(chat_id, scope, pending),
             Ok(Incoming::Attach { chat_id, after }) => self.attach_and_say(&chat_id, after, pending),
             Ok(Incoming::Message(message)) => self.message(message, pending),
             Err(refused) => self.refuse(refused),
@@ -233,8 +241,29 @@ impl Reader {
         (attached.running.map(|running| running.0), attached.followed)
     }
 
+    /// Chooses the project of a chat.
+    fn choose(&mut self, chat_id: String, scope: Option<Scope>, pending: &Pending) {
+        let room = match self.place_for(&chat_id) {
+            Ok(room) if pending.len() < PENDING_MAX => room,
+            Ok(_) => {
+                let refusal = Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS };
+                return self.refuse_frame(&chat_id, (None, None), refusal);
+            }
+            Err(refusal) => return self.refuse_frame(&chat_id, (None, None), refusal),
+        };
+        if !self.chats.contains_key(&chat_id) {
+            self.attach(&chat_id, &room, None);
+        }
+        let chat = self.chats.get_mut(&chat_id).expect("it is followed since above");
+        let place = chat.order.control();
+        let (doors, outlet, turn) = (self.doors.clone(), Arc::clone(&self.outlet), self.doors.turn_id());
+        let names = Names { chat_id, message_id: None, client_turn_id: None, webui: false };
+        let asked = Asked { doors, outlet, room, turn, names, claim: None };
+        pending.push(Box::pin(asked.choose(scope, self.chooser.clone(), place)));
+    }
+
     fn message(&mut self, message: Message, pending: &Pending) {
-        let Message { chat_id, text, message_id, client_turn_id, webui } = message;
+        let Message { chat_id, text, message_id, client_turn_id, scope, webui } = message;
         let chat_id = chat_id.unwrap_or_else(|| self.default_chat.clone());
         let room = match self.place_for(&chat_id) {
             Ok(room) => room,
@@ -266,6 +295,13 @@ impl Reader {
         let chat = self.chats.get_mut(&asked.names.chat_id).expect("it is followed since above");
         if let Some(control) = control {
             return pending.push(Box::pin(asked.control(control, chat.order.control())));
+        }
+        if let Some(scope) = scope {
+            let (chooser, place) = (self.chooser.clone(), chat.order.control());
+            return pending.push(Box::pin(async move {
+                asked.choose_and_submit((scope, text), chooser, place).await;
+                drop(room);
+            }));
         }
         let mut place = chat.order.message();
         if place.waits() {

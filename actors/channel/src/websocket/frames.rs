@@ -1,8 +1,10 @@
 //! Client frames, read. Pure: text in, an order or a precise complaint out.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use domain::ids::MessageId;
+use domain::scope::{AccessMode, Scope};
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -26,10 +28,12 @@ const NAME_BYTES_SHOWN: usize = 64;
 /// What a client wants.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Incoming {
-    /// `new_chat`
-    NewChat,
+    /// `new_chat`, perhaps with a project.
+    NewChat { scope: Option<Scope> },
     /// `attach`
     Attach { chat_id: String, after: Option<Cursor> },
+    /// `set_workspace_scope`; `None` is the workspace.
+    Scope { chat_id: String, scope: Option<Scope> },
     /// `message`, or text for the default chat.
     Message(Message),
 }
@@ -45,6 +49,8 @@ pub(crate) struct Message {
     pub(crate) message_id: Option<MessageId>,
     /// The client's own name for the turn.
     pub(crate) client_turn_id: Option<String>,
+    /// Where the chat works from this message on.
+    pub(crate) scope: Option<Scope>,
     /// Whether the client wants `message_accepted`.
     pub(crate) webui: bool,
 }
@@ -139,7 +145,14 @@ fn parse_object(fields: &Map<String, Value>) -> Result<Incoming, Refused> {
         return Err(Refused::bad_frame("the frame has neither \"type\" nor one of \"content\", \"text\", \"message\""));
     };
     match kind {
-        "new_chat" => Ok(Incoming::NewChat),
+        "new_chat" => Ok(Incoming::NewChat { scope: scope(fields)? }),
+        "set_workspace_scope" => {
+            let chat_id = chat_id(fields)?.ok_or_else(|| Refused::bad_frame("\"chat_id\" is missing"))?;
+            if !fields.contains_key("workspace_scope") {
+                return Err(Refused::bad_frame("\"workspace_scope\" is missing; null is the workspace"));
+            }
+            Ok(Incoming::Scope { chat_id, scope: scope(fields)? })
+        }
         "attach" => {
             let chat_id = chat_id(fields)?.ok_or_else(|| Refused::bad_frame("\"chat_id\" is missing"))?;
             let after = string(fields, "after")?
@@ -176,6 +189,7 @@ fn message(fields: &Map<String, Value>) -> Result<Incoming, Refused> {
         chat_id: chat_id(fields)?,
         client_turn_id: client_turn_id.map(str::to_owned),
         webui,
+        scope: scope(fields)?,
         ..plain(text.to_owned(), message_id(fields)?)?
     }))
 }
@@ -188,7 +202,27 @@ fn plain(text: String, message_id: Option<MessageId>) -> Result<Message, Refused
     if text.trim().is_empty() {
         return Err(Refused::bad_frame("the message is empty"));
     }
-    Ok(Message { chat_id: None, text, message_id, client_turn_id: None, webui: false })
+    Ok(Message { chat_id: None, text, message_id, client_turn_id: None, scope: None, webui: false })
+}
+
+/// Without a project there is none, whatever else is said.
+fn scope(fields: &Map<String, Value>) -> Result<Option<Scope>, Refused> {
+    let fields = match fields.get("workspace_scope") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Object(fields)) => fields,
+        Some(other) => return Err(wrong_type("workspace_scope", "an object", other)),
+    };
+    let Some(path) = string(fields, "project_path")?.filter(|path| !path.is_empty()) else { return Ok(None) };
+    let project_path = PathBuf::from(path);
+    if !project_path.is_absolute() {
+        return Err(Refused::bad_frame("\"project_path\" must be an absolute path"));
+    }
+    let access_mode = match string(fields, "access_mode")? {
+        None | Some("restricted") => AccessMode::Restricted,
+        Some("full") => AccessMode::Full,
+        Some(_) => return Err(Refused::bad_frame("\"access_mode\" must be \"restricted\" or \"full\"")),
+    };
+    Ok(Some(Scope { project_path, access_mode }))
 }
 
 fn message_id(fields: &Map<String, Value>) -> Result<Option<MessageId>, Refused> {
@@ -267,7 +301,11 @@ mod tests {
     fn say(chat_id: Option<&str>, text: &str, message_id: Option<&str>) -> Incoming {
         let message_id = message_id.map(|id| MessageId::new(id).unwrap());
         let chat_id = chat_id.map(str::to_owned);
-        Incoming::Message(Message { chat_id, text: text.to_owned(), message_id, client_turn_id: None, webui: false })
+        Incoming::Message(plain(text.to_owned(), message_id).map(|message| Message { chat_id, ..message }).unwrap())
+    }
+
+    fn site(access_mode: AccessMode) -> Scope {
+        Scope { project_path: "/srv/a".into(), access_mode }
     }
 
     #[test]
@@ -283,7 +321,20 @@ mod tests {
             (r#"{"content":"hi"}"#.to_owned(), say(None, "hi", None)),
             (r#"{"text":"hi","message_id":"m1"}"#.to_owned(), say(None, "hi", Some("m1"))),
             (r#"{"message":"hi","content":null}"#.to_owned(), say(None, "hi", None)),
-            (r#" {"type":"new_chat","workspace_scope":{}}"#.to_owned(), Incoming::NewChat),
+            (r#" {"type":"new_chat","workspace_scope":{}}"#.to_owned(), Incoming::NewChat { scope: None }),
+            (
+                r#"{"type":"new_chat","workspace_scope":{"project_path":"/srv/a"}}"#.to_owned(),
+                Incoming::NewChat { scope: Some(site(AccessMode::Restricted)) },
+            ),
+            (
+                r#"{"type":"set_workspace_scope","chat_id":"c","workspace_scope":null}"#.to_owned(),
+                Incoming::Scope { chat_id: "c".to_owned(), scope: None },
+            ),
+            (
+                r#"{"type":"set_workspace_scope","chat_id":"c","workspace_scope":{"project_path":"/srv/a","access_mode":"full"}}"#
+                    .to_owned(),
+                Incoming::Scope { chat_id: "c".to_owned(), scope: Some(site(AccessMode::Full)) },
+            ),
             (r#"{"type":"attach","chat_id":"a:b-c_9"}"#.to_owned(), attach(None)),
             (format!(r#"{{"type":"attach","chat_id":"a:b-c_9","after":"{cursor}"}}"#), attach(Some(&cursor))),
             (r#"{"type":"message","chat_id":"c","content":"hi","unknown":[1]}"#.to_owned(), say(Some("c"), "hi", None)),
@@ -351,6 +402,21 @@ mod tests {
                 r#"{"type":"message","content":"a","media":["data:"]}"#,
                 "bad_frame",
                 "\"media\": attachments are not supported",
+            ),
+            (
+                r#"{"type":"set_workspace_scope","chat_id":"a"}"#,
+                "bad_frame",
+                "\"workspace_scope\" is missing; null is the workspace",
+            ),
+            (
+                r#"{"type":"message","content":"a","workspace_scope":{"project_path":"site"}}"#,
+                "bad_frame",
+                "\"project_path\" must be an absolute path",
+            ),
+            (
+                r#"{"type":"new_chat","workspace_scope":{"project_path":"/a","access_mode":"all"}}"#,
+                "bad_frame",
+                "\"access_mode\" must be \"restricted\" or \"full\"",
             ),
             (
                 r#"{"type":"message","content":"a","webui":"x"}"#,

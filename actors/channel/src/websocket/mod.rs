@@ -19,14 +19,17 @@ mod asked;
 pub(crate) mod connection;
 pub(crate) mod frames;
 pub(crate) mod order;
+mod scoped;
 mod serve;
 pub(crate) mod shows;
 mod tokens;
 pub(crate) mod writer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::Secret;
+pub use scoped::ProjectRules;
 pub use serve::serve;
 
 /// What the door is told by the configuration.
@@ -51,6 +54,8 @@ pub struct WebsocketConfig {
     pub unified: bool,
     /// What clients are shown of a turn besides its answer.
     pub showing: Showing,
+    /// Which projects chats may work in.
+    pub projects: Arc<ProjectRules>,
     /// Largest frame.
     pub max_message_bytes: usize,
     /// How often a ping is sent.
@@ -105,6 +110,7 @@ impl Default for WebsocketConfig {
             allowed_origins: Vec::new(),
             unified: false,
             showing: Showing::default(),
+            projects: Arc::default(),
             max_message_bytes: 37_748_736,
             ping_interval: Duration::from_secs(20),
             ping_timeout: Duration::from_secs(20),

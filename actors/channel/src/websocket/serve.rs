@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use super::WebsocketConfig;
 use super::connection::Reader;
+use super::scoped::{Chooser, is_forwarded};
 use super::tokens::Tokens;
 use super::writer::Writer;
 use crate::auth::{bearer, origin_is_allowed};
@@ -107,19 +108,21 @@ async fn handshake(
         return retry(door.refuse(503, "draining", "the gateway is stopping"));
     }
     let max = door.config.max_message_bytes;
+    let local = place.local && !is_forwarded(&headers);
     upgrade
         .max_message_size(max)
         .max_frame_size(max)
         .read_buffer_size(SOCKET_BUFFER_BYTES)
         .write_buffer_size(SOCKET_BUFFER_BYTES)
         .on_upgrade(move |socket| {
+            let chooser = Chooser { rules: Arc::clone(&door.config.projects), local };
             let connections = door.connections.clone();
             let doors = door.doors.clone();
-            connections.track_future(guard(doors, Door::WebSocket, converse(door, client_id, socket, place)))
+            connections.track_future(guard(doors, Door::WebSocket, converse(door, client_id, socket, (place, chooser))))
         })
 }
 
-async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, place: Place) {
+async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, (place, chooser): (Place, Chooser)) {
     let outlet = Outlet::new(OUTLET_BYTES_MAX, door.doors.outflow(Door::WebSocket));
     let gone = CancellationToken::new();
     let (sink, stream) = socket.split();
@@ -134,7 +137,8 @@ async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, pl
     let default_chat = door.doors.ports.ids.uuid_v7().to_string();
     let ping = (door.config.ping_interval, door.config.ping_timeout);
     place.meter.begin(door.doors.frame_room());
-    let reader = Reader::new(door.doors.clone(), outlet, place, default_chat, ping, door.config.unified, gone);
+    let reader =
+        Reader::new(door.doors.clone(), outlet, place, default_chat, ping, (door.config.unified, chooser), gone);
     // Polled together but apart: a client that does not read is still heard, and one that does not write still told.
     futures::join!(writer.run(sink), reader.run(&client_id, stream));
 }

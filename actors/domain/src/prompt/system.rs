@@ -21,8 +21,11 @@ pub struct BootstrapFile {
     pub content: Arc<str>,
 }
 
+/// The one that belongs to a project.
+pub const AGENTS_FILE: &str = "AGENTS.md";
+
 /// Names of these files, in prompt order.
-pub const BOOTSTRAP_FILES: [&str; 4] = ["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md"];
+pub const BOOTSTRAP_FILES: [&str; 4] = [AGENTS_FILE, "SOUL.md", "USER.md", "TOOLS.md"];
 
 /// The file of the agent's memory, by its path in the workspace.
 pub const MEMORY_FILE: &str = "memory/MEMORY.md";
@@ -46,6 +49,8 @@ pub struct SystemParts<'a> {
     pub arch: &'a str,
     /// The workspace directory.
     pub workspace: &'a str,
+    /// The directory of the conversation's project, in place of the workspace.
+    pub project: Option<&'a str>,
     /// Where answers are read.
     pub hint: Hint,
     /// Tools on offer.
@@ -96,7 +101,8 @@ pub fn system_prompt(parts: &SystemParts<'_>) -> String {
 
 /// Who the agent is, where it runs, and how its answers are read.
 fn identity(parts: &SystemParts<'_>) -> String {
-    let SystemParts { agent, version, os, arch, workspace, hint, .. } = parts;
+    let SystemParts { agent, version, os, arch, workspace, project, hint, .. } = parts;
+    let directory = project.unwrap_or(workspace);
     let mut out = format!(
         "You are {agent}, an assistant that talks with people and works for them on their own machine.\n\
          Answer in the language of the person. Be correct first, then brief. Say so when you do not know something or \
@@ -104,9 +110,14 @@ fn identity(parts: &SystemParts<'_>) -> String {
          ## Runtime\n\n\
          Greenroom {version} on {os}, {arch}. Commands run in a POSIX shell: prefer standard tools, and UTF-8 text.\n\n\
          ## Workspace\n\n\
-         Your working directory is {workspace}\n\
+         Your working directory is {directory}\n\
          Relative paths start there, and what you create belongs there."
     );
+    if project.is_some() {
+        // Writing to a string cannot fail.
+        write!(out, "\nIt is the project of this conversation. Your own files, also the skills, are in {workspace}.")
+            .unwrap_or_default();
+    }
     if let Some(hint) = hint.text() {
         out.push_str("\n\n## Format\n\n");
         out.push_str(hint);

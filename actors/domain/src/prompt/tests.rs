@@ -100,7 +100,19 @@ fn file(name: &'static str, content: &str) -> BootstrapFile {
 fn parts<'a>(tools: &'a [ToolSpec], bootstrap: &'a [BootstrapFile]) -> SystemParts<'a> {
     let hint = Hint::None;
     let (agent, version, os, arch, workspace) = ("Beet", "1.2.3", "linux", "x86_64", "/home/a/ws");
-    SystemParts { agent, version, os, arch, workspace, hint, tools, bootstrap, memory: None, skills: &[] }
+    SystemParts {
+        agent,
+        version,
+        os,
+        arch,
+        workspace,
+        project: None,
+        hint,
+        tools,
+        bootstrap,
+        memory: None,
+        skills: &[],
+    }
 }
 
 fn assert_golden(prompt: &str, golden: &str) {

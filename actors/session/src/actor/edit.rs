@@ -119,6 +119,7 @@ impl Session {
                     })
                 }
                 Edit::Export { file, format } => draw::export(&source, &key, file, *format, ports).map(Made::Copied),
+                Edit::Scope { .. } => draw::draw_first(read, &source, &edit, ports).map(Made::Drawn),
                 Edit::Label { .. }
                 | Edit::Rename { .. }
                 | Edit::Branch { .. }

@@ -124,6 +124,9 @@ impl Session {
                 move_away(&shared, &loaded)?;
                 let opened =
                     open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, now_ms, window_tokens)?;
+                if let Some(scope) = &opened.read.scope {
+                    shared.system.refresh_project(&scope.project_path, &shared.ports);
+                }
                 let fresh = opened.read.header.is_none() && opened.read.tree.is_empty();
                 let follows = if fresh { shared.transcripts.newest_archive(&key)? } else { None };
                 Ok::<_, LoadError>(Opened { restored, follows, ..opened })

@@ -1,7 +1,10 @@
 //! The model's side of a turn: permit, conversation, call, answer.
 
+use std::sync::Arc;
+
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::prompt::failed_notice;
+use domain::scope::Scope;
 use protocol::provider::{AskPermit, Complete, Event};
 use protocol::turn::Stamp;
 use tokio_util::sync::CancellationToken;
@@ -62,6 +65,7 @@ impl Session {
             tools: call.tools,
             nudge: call.nudge,
             kind: self.shared.config.policies.kind(self.lease.key(), &accepted.source),
+            project: live.ledger.scope().map(|scope| &*scope.project_path),
             begins_anew: live.machine.begins_anew(),
         };
         let built = context.request(stamp.turn, body, asked);
@@ -90,14 +94,21 @@ impl Session {
         let (at, pending) = (live.view.length(), live.view.pending().to_vec());
         let turn = live.work.as_ref().map(|work| work.turn);
         let window_tokens = self.shared.config.context_window_tokens;
+        let (shared, scope) = (Arc::clone(&self.shared), live.ledger.scope().cloned());
         let read = self.on_file_soon(move |ports, path| {
+            let look = |scope: &Option<Arc<Scope>>| {
+                scope.iter().for_each(|scope| shared.system.refresh_project(&scope.project_path, ports));
+            };
             if let Some(stamp) = known
                 && file::stamp(&*ports.disk, path)? == stamp
             {
+                look(&scope);
                 return Ok(None);
             }
             let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
-            Ok(Some((reading::read(&source, window_tokens, turn)?, standing)))
+            let read = reading::read(&source, window_tokens, turn)?;
+            look(&read.scope);
+            Ok(Some((read, standing)))
         });
         gather::hurry(&self.shared.ports.offload);
         ctx.spawn(read.into_actor(self).map(move |outcome, session, ctx| {

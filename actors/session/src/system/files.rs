@@ -25,10 +25,11 @@ pub struct Files {
     history: Option<History>,
 }
 
+/// A file as it was last seen.
 #[derive(Debug, Clone)]
-struct Seen {
+pub struct Seen {
     stat: Stat,
-    text: Arc<str>,
+    pub text: Arc<str>,
 }
 
 #[derive(Debug, Clone)]
@@ -103,18 +104,8 @@ impl Files {
 // === impl Desk ===
 
 impl Desk<'_> {
-    /// A file that cannot be read is left out, as one that does not exist, and so is what a link leads to: it would show
-    /// the model what its tools may not read. A pipe, which would never answer, is none.
     fn look_at(&self, path: &str, known: Option<&Seen>) -> Option<Seen> {
-        let file = self.disk.open_inside(self.workspace, Path::new(path), Open::Read).ok()?;
-        let stat = file.opened();
-        if let Some(known) = known.filter(|known| known.stat == stat) {
-            return Some(known.clone());
-        }
-        if stat.length > FILE_BYTES_MAX {
-            return None;
-        }
-        Some(Seen { stat, text: read(&*file, 0, stat.length).ok()?.into() })
+        look_at(self.disk, self.workspace, path, known)
     }
 
     /// The first of them by name.
@@ -136,6 +127,21 @@ impl Desk<'_> {
         let whole = if from == 0 { Some(&*text) } else { text.split_once('\n').map(|(_, whole)| whole) };
         Some(History { stat, dream, past: read_past(whole.unwrap_or(""), dream).into() })
     }
+}
+
+/// A file below `root`; what is `known` and was not touched is not read again. One that cannot be read is left out, as one
+/// that does not exist, and so is what a link leads to: it would show the model what its tools may not read. A pipe, which
+/// would never answer, is none.
+pub fn look_at(disk: &dyn Disk, root: &Path, path: &str, known: Option<&Seen>) -> Option<Seen> {
+    let file = disk.open_inside(root, Path::new(path), Open::Read).ok()?;
+    let stat = file.opened();
+    if let Some(known) = known.filter(|known| known.stat == stat) {
+        return Some(known.clone());
+    }
+    if stat.length > FILE_BYTES_MAX {
+        return None;
+    }
+    Some(Seen { stat, text: read(&*file, 0, stat.length).ok()?.into() })
 }
 
 /// What the file has of these bytes.

@@ -37,7 +37,7 @@ impl Room {
     fn frame_of(&self, kind: SessionKind, key: &str) -> Arc<Frame> {
         self.clock.advance(FRESH_FOR);
         self.prompt.refresh(&self.ports);
-        self.prompt.frame(kind, &Key::from(&SessionKey::new(key).unwrap()))
+        self.prompt.frame(kind, &Key::from(&SessionKey::new(key).unwrap()), None)
     }
 }
 
@@ -116,4 +116,30 @@ fn of_a_long_history_the_end_is_read_and_again_after_a_dream() {
     desk.write("memory/.dream_cursor", "398\n");
     desk.frame("cli:direct");
     assert_eq!(desk.prompt.past().len(), 2);
+}
+
+#[test]
+fn a_project_has_its_own_instructions_and_the_agents_character() {
+    let desk = Room::new(&PromptConfig::default());
+    desk.write("AGENTS.md", "Of the workspace.");
+    desk.write("SOUL.md", "Be brief.");
+    desk.disk.create_dir_all(Path::new("/srv/site")).unwrap();
+    let project = Path::new("/srv/site");
+    let usual = desk.frame("websocket:a");
+    let frame = || {
+        desk.prompt.refresh_project(project, &desk.ports);
+        desk.prompt.frame(SessionKind::WebSocket, &Key::from(&SessionKey::new("websocket:a").unwrap()), Some(project))
+    };
+    let without = frame();
+    assert!(!without.system.contains("AGENTS.md") && without.system.contains("Be brief."), "{}", without.system);
+    assert!(without.system.contains("Your working directory is /srv/site\n"), "{}", without.system);
+    assert!(without.system.contains("Your own files, also the skills, are in /"), "{}", without.system);
+    let file = desk.disk.open(Path::new("/srv/site/AGENTS.md"), Open::Create).unwrap();
+    file.write_at(b"Of the project.", 0).unwrap();
+    assert!(Arc::ptr_eq(&without, &frame()), "its files are trusted for a moment");
+    desk.clock.advance(FRESH_FOR);
+    let with = frame();
+    assert!(with.system.contains("## AGENTS.md\n\nOf the project.\n\n## SOUL.md"), "{}", with.system);
+    assert!(Arc::ptr_eq(&with, &frame()));
+    assert!(Arc::ptr_eq(&usual, &desk.frame("websocket:a")), "other conversations have theirs");
 }

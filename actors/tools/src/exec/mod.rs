@@ -162,7 +162,7 @@ impl Tool for Exec {
             return refuse("the command is empty, or contains a NUL character".to_owned());
         }
         let request = Request {
-            fence: self.fence.clone(),
+            fence: self.fence.scoped(call.scope.as_deref(), &call.policy),
             policy: call.policy.clone(),
             mode,
             command,
@@ -388,7 +388,8 @@ mod tests {
         let timeout = |configured, asked: Value| {
             let home = testkit::workspace::TempWorkspace::new();
             let (workspace, sessions) = (home.workspace(), home.path("s"));
-            let fence = Fence { workspace, sessions, forbidden: vec![], reach: crate::paths::Reach::Workspace };
+            let fence =
+                Fence { workspace, readable: None, sessions, forbidden: vec![], reach: crate::paths::Reach::Workspace };
             let config = ExecConfig {
                 enable: true,
                 sandbox: SandboxChoice::Off,

@@ -6,6 +6,7 @@ mod files;
 mod kinds;
 mod long;
 mod sandboxed;
+mod scoped;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use actix::{Addr, Recipient};
 use domain::chat::{Arguments, Content, ToolCall, plain_text};
 use domain::ids::{Attempt, Epoch, SessionKey, Source, ToolCallId, TurnId};
+use domain::scope::Scope;
 use protocol::metrics::Metrics;
 use protocol::supervision::{ActorPath, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
@@ -37,6 +39,8 @@ struct Bench {
     cancel: CancellationToken,
     /// Who calls, and through which door.
     session: (SessionKey, Source),
+    /// Where it works, if not in the workspace.
+    scope: Option<Arc<Scope>>,
 }
 
 fn config(home: &TempWorkspace, sandbox: SandboxChoice) -> ToolsConfig {
@@ -86,7 +90,7 @@ impl Bench {
         let actor = kernel.spawn(Child::new("/tools/0", Kind::Tools), &LocalPlacement::new(), 0, make);
         let session = (SessionKey::new("cli:direct").unwrap(), Source::new("cli").unwrap());
         let (pulse, cancel) = (Pulse::default(), CancellationToken::new());
-        Self { home, log, actor, answers: Probe::new(), pulse, cancel, session }
+        Self { home, log, actor, answers: Probe::new(), pulse, cancel, session, scope: None }
     }
 
     /// Calls come from that session from now on.
@@ -100,6 +104,7 @@ impl Bench {
             stamp: stamp(),
             key: self.session.0.clone(),
             source: self.session.1.clone(),
+            scope: self.scope.clone(),
             call,
             pulse: self.pulse.clone(),
             cancel: self.cancel.clone(),
