@@ -230,6 +230,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
         temperature: defaults.temperature as f32,
         context_window_tokens: defaults.context_window_tokens.into(),
         context_block_limit: defaults.context_block_limit.map(u64::from),
+        runtime_context: loaded.config.session.runtime_context,
         max_tool_iterations: defaults.max_tool_iterations,
         max_tool_result_chars: defaults.max_tool_result_chars,
         poison_attempts: loaded.config.supervision.poison_attempts,

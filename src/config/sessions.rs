@@ -40,6 +40,8 @@ section! {
         identity_links: BTreeMap<String, Vec<String>> = BTreeMap::new(), Kind::TextLists;
         /// The last part of the main session's key.
         main_key: String = "main".into(), Kind::Text;
+        /// Whether the model is told with each message when and where it was said.
+        runtime_context: bool = true, Kind::Flag;
         /// What sessions may do, by their kind.
         policies: PolicyTable = PolicyTable::default(), Kind::Section(PolicyTable::SECTION);
         /// When sessions begin anew by themselves.

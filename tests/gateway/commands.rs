@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::history::spoken;
 use serde_json::{Value, json};
 use testkit::model::Model;
 use testkit::receiver::Receiver;
@@ -30,7 +31,7 @@ async fn chat(gateway: &Gateway, text: &str) -> String {
 fn shown(model: &Model) -> Vec<String> {
     let asked = model.requests().pop().unwrap();
     let messages = asked["messages"].as_array().unwrap().iter().skip(1);
-    messages.map(|message| message["content"].as_str().unwrap_or_default().to_owned()).collect()
+    messages.map(|message| spoken(message["content"].as_str().unwrap_or_default())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

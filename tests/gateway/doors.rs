@@ -1,5 +1,6 @@
 //! WebSocket and API as their clients see them.
 
+use domain::history::spoken;
 use serde_json::{Value, json};
 
 use crate::support::{Place, said};
@@ -127,8 +128,8 @@ async fn the_session_keeps_the_history_between_requests_and_over_a_restart() {
     let gateway = place.start().await;
     gateway.chat(json!({"user": "ann", "messages": [user("three")]}), None).await;
     let asked: Value = model.requests().pop().unwrap();
-    let texts: Vec<&str> =
-        asked["messages"].as_array().unwrap().iter().skip(1).map(|m| m["content"].as_str().unwrap_or("?")).collect();
+    let messages = asked["messages"].as_array().unwrap().iter().skip(1);
+    let texts: Vec<String> = messages.map(|m| spoken(m["content"].as_str().unwrap_or("?"))).collect();
     assert_eq!(texts, ["one", "echo:one", "two", "echo:two", "three"]);
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use domain::history::spoken;
 use serde_json::{Value, json};
 use testkit::model::Model;
 
@@ -155,9 +156,10 @@ async fn a_model_without_a_word_is_asked_again_then_for_words_and_then_excused()
     let asked = model.requests();
     let choices: Vec<&Value> = asked.iter().map(|request| &request["tool_choice"]).collect();
     assert_eq!(choices, [&Value::Null, &Value::Null, &json!("none")]);
-    let told: Vec<&Value> =
-        asked.iter().map(|request| &request["messages"].as_array().unwrap().last().unwrap()["content"]).collect();
-    assert_eq!(told, ["hello [[empty]]", "hello [[empty]]", &domain::prompt::Nudge::Words.text()]);
+    let last = |request: &Value| request["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    let told: Vec<String> = asked.iter().map(|request| spoken(last(request).as_str().unwrap())).collect();
+    let in_words = format!("hello [[empty]]\n\n{}", domain::prompt::Nudge::Words.text());
+    assert_eq!(told, ["hello [[empty]]", "hello [[empty]]", &in_words]);
     // What was asked in between is no part of the conversation.
     gateway.chat(body("again"), None).await;
     let next = model.requests().pop().unwrap();

@@ -78,8 +78,8 @@ async fn what_comes_through_the_owners_doors_is_one_transcript_and_each_reply_go
     let asked: Value = model.requests().pop().unwrap();
     let texts = asked["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "user");
     assert_eq!(
-        texts.map(|m| m["content"].as_str().unwrap()).collect::<Vec<_>>(),
-        ["one", "two", "three", "four", "five"]
+        texts.map(|m| through(m["content"].as_str().unwrap())).collect::<Vec<_>>(),
+        ["one (websocket)", "two (websocket)", "three (api)", "four (webhook)", "five (websocket)"]
     );
     let out = place.run(&["agent", "-m", "six"]);
     assert!(String::from_utf8_lossy(&out.stdout).contains("echo:six"), "{out:?}");
@@ -125,4 +125,10 @@ async fn a_chat_gets_its_answer_also_when_the_gateway_was_killed_meanwhile() {
     assert_eq!((&told["event"], &told["text"]), (&json!("message"), &json!("echo:one")));
     assert_eq!(gateway.terminate().await, Some(0));
     assert_eq!(said(&place.transcript("unified.default")).len(), 2, "it was answered once");
+}
+
+/// What was said, and through which door, as the model is told.
+fn through(content: &str) -> String {
+    let door = content.split_once("\nChannel: ").and_then(|(_, rest)| rest.lines().next());
+    format!("{} ({})", domain::history::spoken(content), door.unwrap_or("?"))
 }

@@ -24,7 +24,6 @@ mod cut;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::budget::message_tokens;
 use crate::chat::plain_text;
 use crate::history::{begins_turn, repair};
 use crate::text::ellipsis;
@@ -174,7 +173,7 @@ fn tokens<E>(
 }
 
 fn cost(entries: &[&Entry]) -> u64 {
-    repair(entries).messages.iter().map(message_tokens).sum()
+    repair(entries).tokens()
 }
 
 /// The part of the conversation that is not shown once `kept` is the first that is: from the latest reset on.

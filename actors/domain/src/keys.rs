@@ -198,6 +198,28 @@ impl Key {
         }
     }
 
+    /// The chat, room or person, as the platform names it, where the key says so.
+    pub fn chat(&self) -> Option<&str> {
+        match &self.base {
+            Base::Agent(_, Place::Direct { peer: id, .. } | Place::Group { id, .. } | Place::Room { id, .. })
+            | Base::Chat { chat: id, .. }
+            | Base::WebSocket(id)
+            | Base::Api(id)
+            | Base::Cli(id) => Some(id),
+            Base::Agent(_, _)
+            | Base::Hook(_)
+            | Base::Cron(_)
+            | Base::Dream(_)
+            | Base::Node(_)
+            | Base::AcpBridge(_)
+            | Base::Unified
+            | Base::Heartbeat
+            | Base::Global
+            | Base::Unknown
+            | Base::Other(_) => None,
+        }
+    }
+
     /// Whether it names a conversation of one request, which nothing outlives.
     pub fn is_ephemeral(&self) -> bool {
         match &self.base {

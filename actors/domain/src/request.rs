@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::chat::Message;
+use crate::chat::{Content, Message};
+use crate::history::joined;
 
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,9 +93,13 @@ impl Messages {
         self.len() == 0
     }
 
-    /// Adds one.
-    pub fn push(&mut self, message: Message) {
-        self.own.push(message);
+    /// Adds a text as a user's message, or as the end of the one that stands last.
+    pub(crate) fn push_text(&mut self, text: String) {
+        let text = [Content::text(text)];
+        match self.own.last_mut() {
+            Some(Message::User(last)) => *last = joined(last, &text),
+            Some(Message::Assistant(_) | Message::ToolResult(_)) | None => self.own.push(Message::User(text.into())),
+        }
     }
 }
 

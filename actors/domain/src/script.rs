@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use crate::history::spoken;
 use crate::prompt::Nudge;
 
 /// Longest answer, in pieces.
@@ -99,7 +100,7 @@ pub struct ScriptedTurn<'a> {
 }
 
 /// Finds the turn that is being answered in a conversation given newest first. It begins after the last assistant
-/// message without calls; of its user messages the last one with a directive counts, or else the last one, so notes
+/// message without calls. What was told with a user's message is no part of it. Of its user messages the last one with a directive counts, or else the last one, so notes
 /// may stand behind what the user said. An answer that is asked to go on ends no turn.
 pub fn turn_of<'a>(newest_first: impl IntoIterator<Item = Line<'a>>) -> ScriptedTurn<'a> {
     let mut turn = ScriptedTurn::default();
@@ -110,6 +111,10 @@ pub fn turn_of<'a>(newest_first: impl IntoIterator<Item = Line<'a>>) -> Scripted
         match line {
             Line::User(text) if Nudge::asks_to_go_on(&text) => goes_on = true,
             Line::User(text) => {
+                let text = match spoken(&text) {
+                    spoken if spoken.len() < text.len() => Cow::Owned(spoken),
+                    _ => text,
+                };
                 goes_on = false;
                 let directed = text.contains("[[");
                 if !found || directed {

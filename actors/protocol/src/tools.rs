@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::turn::{FileEdit, Pulse, Stamp};
 
 /// How a result begins that is kept in a file; its second line names that, as `path: ...`.
-pub const PERSISTED: &str = "[tool output persisted]";
+pub use domain::history::PERSISTED;
 
 /// What a refusal says of a path that is not in the workspace.
 pub const OUTSIDE_WORKSPACE: &str = "is outside the workspace";

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use domain::body::TurnBody;
 use domain::chat::{Message, StopReason};
-use domain::history::Kept;
+use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
 use domain::prompt::{Built, Nudge, RequestParts, Round, chat_request, past_of};
-use domain::transcript::{Entry, Transcript, TreeIndex, turn_record};
+use domain::transcript::{Entry, Transcript, TreeIndex, UserMark, turn_record};
 use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
 
@@ -55,6 +55,10 @@ pub struct Asked<'a> {
     pub kind: SessionKind,
     /// Where the conversation works, if not in the workspace.
     pub project: Option<&'a Path>,
+    /// What ties the turn to its message.
+    pub mark: UserMark,
+    /// How the turn is cut to size.
+    pub trim: Trim,
     /// Whether the conversation begins anew with the turn.
     pub begins_anew: bool,
 }
@@ -96,7 +100,10 @@ impl Context {
     pub fn request(&mut self, turn: TurnId, body: &TurnBody, asked: Asked<'_>) -> Built {
         let shared = &self.shared;
         let (key, past) = (Key::from(asked.key), shared.system.past());
+        let runtime = Runtime { key: &key, zone: &shared.config.reset.zone };
         let parts = RequestParts {
+            render: Render { runtime: shared.config.runtime_context.then_some(runtime), trim: asked.trim },
+            mark: &asked.mark,
             model: shared.config.policies.of(asked.kind).model.as_ref().unwrap_or(&shared.config.model),
             max_tokens: shared.config.max_tokens,
             temperature: shared.config.temperature,

@@ -181,20 +181,24 @@ impl Ledger {
     }
 }
 
+/// Ties the entry of a message to it.
+pub fn mark_of(accepted: &Accepted) -> UserMark {
+    UserMark {
+        turn: accepted.turn,
+        idempotency_key: format!("{}:{}", accepted.source, accepted.message_id).into(),
+        body_hash: accepted.body_hash,
+        accepted_ms: accepted.accepted_ms,
+        into: None,
+        command: false,
+    }
+}
+
 fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting<'_>) -> Option<EntryKind> {
     Some(match record {
         Record::Reset(_) => EntryKind::Reset { first_kept: None },
         Record::User => {
             let (accepted, body) = setting.said?;
-            let idempotency_key = format!("{}:{}", accepted.source, accepted.message_id).into();
-            let mark = UserMark {
-                turn: accepted.turn,
-                idempotency_key,
-                body_hash: accepted.body_hash,
-                accepted_ms: accepted.accepted_ms,
-                into: None,
-                command: setting.command,
-            };
+            let mark = UserMark { command: setting.command, ..mark_of(accepted) };
             EntryKind::User(UserEntry { content: Arc::clone(&body.content), mark: Some(mark) })
         }
         Record::Assistant(message, end) => EntryKind::Assistant(Box::new(AssistantEntry {

@@ -136,7 +136,7 @@ fn window(
             });
         }
         let transcript = Transcript::part(entries);
-        if chosen.len() == shown.len() || suffices(&transcript.path_to_leaf(), reach(window_tokens)) {
+        if chosen.len() == shown.len() || suffices(&transcript.path_to_leaf(), turn, reach(window_tokens)) {
             let bytes = chosen.iter().copied().map(length).sum();
             return Ok(Window { transcript, is_all: chosen.len() == tree.len(), bytes, tight_at: 0 });
         }
@@ -161,7 +161,7 @@ impl Window {
         let shown = tree.shown(&tree.path());
         let chosen = newest(tree, &shown, tokens, reach(window_tokens).saturating_mul(5) / 4, None);
         let part = Transcript::part(chosen.iter().filter_map(|at| entry(*at).cloned()));
-        if !suffices(&part.path_to_leaf(), reach(window_tokens)) {
+        if !suffices(&part.path_to_leaf(), None, reach(window_tokens)) {
             return false;
         }
         let share = |tokens: u64, of: u64| (u128::from(self.bytes) * u128::from(tokens) / u128::from(of.max(1))) as u64;

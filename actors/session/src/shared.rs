@@ -43,6 +43,8 @@ pub struct SessionConfig {
     pub context_window_tokens: u64,
     /// The most tokens that a request is to have, if less than the window allows.
     pub context_block_limit: Option<u64>,
+    /// Whether the model is told when and where each message was said.
+    pub runtime_context: bool,
     /// Rounds with tools; one more follows without.
     pub max_tool_iterations: u32,
     /// Characters of one tool result.

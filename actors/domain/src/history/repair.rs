@@ -3,39 +3,45 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{CANCELLED_PLACEHOLDER, EMPTY_MESSAGE, FAILED_PLACEHOLDER, NOT_RUN};
+use super::render::{self, joined};
+use super::{CANCELLED_PLACEHOLDER, FAILED_PLACEHOLDER, NOT_RUN, Render, Runtime, SUMMARISED};
+use crate::budget::{MESSAGE_TOKENS, message_tokens, text_tokens};
 use crate::chat::{AssistantMessage, Content, Message, StopReason, ToolCall, ToolResult};
 use crate::ids::ToolCallId;
-use crate::transcript::{AssistantEntry, Entry, EntryKind};
+use crate::transcript::{AssistantEntry, Entry, EntryKind, UserMark};
 
-/// All messages of a conversation, repaired.
+/// All messages of a conversation in which no turn runs, repaired.
 pub fn repair(path: &[&Entry]) -> Repaired {
-    let (summary, kept) = since_boundary(path);
-    let mut build = Build::default();
-    if let Some(summary) = summary {
-        build.summary("The conversation before this point, in short", summary);
-        build.out.summarised = true;
-    }
-    for (at, entry) in kept.iter().enumerate() {
-        match &entry.kind {
-            EntryKind::User(user) if !user.is_command() => build.user(&user.content),
-            EntryKind::Shown(content) => build.user(content),
-            EntryKind::BranchSummary(summary) if !summary.trim().is_empty() => {
-                build.summary("What happened in a branch that was left", summary);
+    Render::default().repair(path, path.len())
+}
+
+// === impl Render ===
+
+impl Render<'_> {
+    /// All messages of a conversation, repaired. The entries from place `own_at` on are those of the running turn.
+    pub fn repair(&self, path: &[&Entry], own_at: usize) -> Repaired {
+        let (summary, kept) = since_boundary(path, own_at);
+        let mut build = Build { runtime: self.runtime, ..Build::default() };
+        for (at, Shown { entry, own }) in kept.iter().enumerate() {
+            build.own = *own;
+            match &entry.kind {
+                EntryKind::User(user) if !user.is_command() => build.user(&user.content, user.mark.as_ref()),
+                EntryKind::Shown(content) => build.user(content, None),
+                EntryKind::BranchSummary(summary) if !summary.trim().is_empty() => build.branch(summary),
+                EntryKind::Assistant(assistant) => build.assistant(assistant, kept.get(at + 1..).unwrap_or(&[])),
+                // Results stand right behind their calls already.
+                EntryKind::ToolResult(_)
+                | EntryKind::User(_)
+                | EntryKind::BranchSummary(_)
+                | EntryKind::Compaction { .. }
+                | EntryKind::Reset { .. }
+                | EntryKind::Silent(_)
+                | EntryKind::Leaf { .. }
+                | EntryKind::Opaque => {}
             }
-            EntryKind::Assistant(assistant) => build.assistant(assistant, kept.get(at + 1..).unwrap_or(&[])),
-            // Results stand right behind their calls already.
-            EntryKind::ToolResult(_)
-            | EntryKind::User(_)
-            | EntryKind::BranchSummary(_)
-            | EntryKind::Compaction { .. }
-            | EntryKind::Reset { .. }
-            | EntryKind::Silent(_)
-            | EntryKind::Leaf { .. }
-            | EntryKind::Opaque => {}
         }
+        build.done(summary.map(Arc::from))
     }
-    build.out
 }
 
 /// Messages before they were cut to a budget.
@@ -43,15 +49,37 @@ pub fn repair(path: &[&Entry]) -> Repaired {
 pub struct Repaired {
     /// Oldest first.
     pub messages: Vec<Message>,
-    /// Whether the first of them is a summary of what is not shown.
-    pub summarised: bool,
+    /// Where those of the running turn begin.
+    pub own_from: usize,
+    /// Stands for what is not shown.
+    pub summary: Option<Arc<str>>,
 }
 
-/// The summary that stands for the beginning, and the entries that are shown after it.
-fn since_boundary<'e>(path: &[&'e Entry]) -> (Option<&'e str>, Vec<&'e Entry>) {
-    let boundary = path.iter().enumerate().rev().find_map(|(at, entry)| match &entry.kind {
-        EntryKind::Compaction { summary, first_kept } => Some((at, Some(summary.as_str()), first_kept)),
-        EntryKind::Reset { first_kept } => Some((at, None, first_kept)),
+// === impl Repaired ===
+
+impl Repaired {
+    /// Tokens of the messages and of the summary.
+    pub fn tokens(&self) -> u64 {
+        let summary = self.summary.as_deref().map_or(0, |summary| MESSAGE_TOKENS + text_tokens(summary));
+        self.messages.iter().map(message_tokens).fold(summary, u64::saturating_add)
+    }
+}
+
+/// An entry that is shown, and whether it is the running turn's.
+#[derive(Debug, Clone, Copy)]
+struct Shown<'e> {
+    entry: &'e Entry,
+    own: bool,
+}
+
+/// What stands for the beginning of a conversation: what the latest boundary among these entries says, if there is one.
+pub(super) fn boundary<'e>(path: &[&'e Entry]) -> Option<Boundary<'e>> {
+    path.iter().enumerate().rev().find_map(|(at, entry)| match &entry.kind {
+        EntryKind::Compaction { summary, first_kept } => {
+            let summary = Some(summary.trim()).filter(|summary| !summary.is_empty());
+            Some(Boundary { at, summary, first_kept })
+        }
+        EntryKind::Reset { first_kept } => Some(Boundary { at, summary: None, first_kept }),
         EntryKind::User(_)
         | EntryKind::Assistant(_)
         | EntryKind::ToolResult(_)
@@ -60,16 +88,29 @@ fn since_boundary<'e>(path: &[&'e Entry]) -> (Option<&'e str>, Vec<&'e Entry>) {
         | EntryKind::Silent(_)
         | EntryKind::Leaf { .. }
         | EntryKind::Opaque => None,
-    });
-    let Some((at, summary, first_kept)) = boundary else {
-        return (None, from_first_user(path.to_vec()));
+    })
+}
+
+/// Where a conversation begins.
+pub(super) struct Boundary<'e> {
+    at: usize,
+    /// In place of what was before.
+    pub summary: Option<&'e str>,
+    first_kept: &'e Option<Arc<str>>,
+}
+
+/// The summary that stands for the beginning, and the entries that are shown after it.
+fn since_boundary<'e>(path: &[&'e Entry], own_at: usize) -> (Option<&'e str>, Vec<Shown<'e>>) {
+    let shown = |(at, entry): (usize, &&'e Entry)| Shown { entry, own: at >= own_at };
+    let all = path.iter().enumerate();
+    let Some(Boundary { at, summary, first_kept }) = boundary(path) else {
+        return (None, from_first_user(all.map(shown).collect()));
     };
     let before = path.get(..at).unwrap_or(&[]);
-    let kept_from = first_kept.as_ref().and_then(|id| before.iter().position(|entry| is(entry, id)));
-    let kept = kept_from.and_then(|from| before.get(from..)).unwrap_or(&[]);
-    let entries: Vec<&Entry> = kept.iter().chain(path.get(at + 1..).unwrap_or(&[])).copied().collect();
-    match summary.filter(|summary| !summary.trim().is_empty()) {
-        Some(summary) => (Some(summary), entries),
+    let kept_from = first_kept.as_ref().and_then(|id| before.iter().position(|entry| is(entry, id))).unwrap_or(at);
+    let entries: Vec<Shown<'_>> = all.skip(kept_from).filter(|(place, _)| *place != at).map(shown).collect();
+    match summary {
+        Some(_) => (summary, entries),
         None => (None, from_first_user(entries)),
     }
 }
@@ -79,8 +120,8 @@ fn is(entry: &Entry, id: &Arc<str>) -> bool {
 }
 
 /// Nothing but a user's message is a legal start.
-fn from_first_user(mut entries: Vec<&Entry>) -> Vec<&Entry> {
-    let legal = |entry: &&Entry| match &entry.kind {
+fn from_first_user(mut entries: Vec<Shown<'_>>) -> Vec<Shown<'_>> {
+    let legal = |shown: &Shown<'_>| match &shown.entry.kind {
         EntryKind::User(user) => !user.is_command(),
         EntryKind::Shown(_) => true,
         EntryKind::BranchSummary(summary) => !summary.trim().is_empty(),
@@ -98,39 +139,66 @@ fn from_first_user(mut entries: Vec<&Entry>) -> Vec<&Entry> {
 }
 
 #[derive(Default)]
-struct Build {
-    out: Repaired,
+struct Build<'a> {
+    runtime: Option<Runtime<'a>>,
+    /// Whether what comes next is the running turn's.
+    own: bool,
+    own_from: Option<usize>,
+    messages: Vec<Message>,
     /// Call ids of the current user turn.
     ids: HashSet<Arc<str>>,
 }
 
 // === impl Build ===
 
-impl Build {
-    fn user(&mut self, content: &Arc<[Content]>) {
-        let said = |piece: &&Content| match piece {
-            Content::Text { text } => !text.trim().is_empty(),
-            Content::Image { .. } => true,
-        };
-        let shown = match content.iter().filter(said).count() {
-            0 => Arc::from([Content::text(EMPTY_MESSAGE)]),
-            all if all == content.len() => Arc::clone(content),
-            _ => content.iter().filter(said).cloned().collect(),
-        };
+impl Build<'_> {
+    fn done(mut self, summary: Option<Arc<str>>) -> Repaired {
+        if !matches!(self.messages.first(), None | Some(Message::User(_))) {
+            self.messages.insert(0, Message::User([Content::text(SUMMARISED)].into()));
+            self.own_from = self.own_from.map(|from| from + 1);
+        }
+        let own_from = self.own_from.unwrap_or(self.messages.len());
+        Repaired { messages: self.messages, own_from, summary }
+    }
+
+    fn push(&mut self, message: Message) {
+        if self.own {
+            self.own_from.get_or_insert(self.messages.len());
+        }
+        self.messages.push(message);
+    }
+
+    /// Puts `whole`, of which the last message is the beginning, in the place of that.
+    fn replace_last(&mut self, whole: Message) {
+        self.messages.pop();
+        self.push(whole);
+    }
+
+    fn user(&mut self, content: &Arc<[Content]>, mark: Option<&UserMark>) {
+        let shown = render::user(content, self.own, self.runtime.as_ref(), mark);
+        self.say_of_user(shown);
+    }
+
+    fn branch(&mut self, summary: &str) {
+        let text = format!("What happened in a branch that was left:\n<summary>\n{}\n</summary>", summary.trim());
+        self.say_of_user(render::user(&Arc::from([Content::text(text)]), self.own, None, None));
+    }
+
+    fn say_of_user(&mut self, shown: Arc<[Content]>) {
+        if let Some(Message::User(last)) = self.messages.last() {
+            let whole = joined(last, &shown);
+            self.replace_last(Message::User(whole));
+            return;
+        }
         self.ids.clear();
-        self.out.messages.push(Message::User(shown));
+        self.push(Message::User(shown));
     }
 
-    fn summary(&mut self, lead: &str, summary: &str) {
-        let text = format!("{lead}:\n<summary>\n{}\n</summary>", summary.trim());
-        self.user(&Arc::from([Content::text(text)]));
-    }
-
-    fn assistant(&mut self, entry: &AssistantEntry, rest: &[&Entry]) {
+    fn assistant(&mut self, entry: &AssistantEntry, rest: &[Shown<'_>]) {
         if entry.transcript_only {
             return;
         }
-        let message = &entry.message;
+        let message = &render::imported(entry);
         match message.stop {
             StopReason::Error => self.placeholder(message, FAILED_PLACEHOLDER.to_owned()),
             StopReason::Aborted => {
@@ -145,7 +213,7 @@ impl Build {
     }
 
     fn placeholder(&mut self, message: &AssistantMessage, text: String) {
-        let lead = if self.cut().is_some() { "\n" } else { "" };
+        let lead = if self.last_answer().is_some_and(|last| last.is_cut()) { "\n" } else { "" };
         self.say(Arc::new(AssistantMessage {
             text: format!("{lead}{text}"),
             reasoning: None,
@@ -159,7 +227,7 @@ impl Build {
         }));
     }
 
-    fn answer(&mut self, message: &Arc<AssistantMessage>, rest: &[&Entry]) {
+    fn answer(&mut self, message: &Arc<AssistantMessage>, rest: &[Shown<'_>]) {
         if message.calls.is_empty() {
             if !message.text.trim().is_empty() {
                 self.say(Arc::clone(message));
@@ -175,38 +243,42 @@ impl Build {
         let mut results = Vec::with_capacity(named.len());
         for (call, found) in named.into_iter().zip(found) {
             let id = self.unused_id(&call.id);
-            let result = found.cloned().unwrap_or_else(|| missing_result(call));
+            let result = match found {
+                Some(result) if self.own => Arc::clone(result),
+                Some(result) => render::earlier(result),
+                None => missing_result(call),
+            };
             let same = result.call == id && result.name == call.name;
             let result = if same { result } else { renamed(&result, &id, &call.name) };
             results.push(Message::ToolResult(result));
             shown.calls.push(ToolCall { id, ..call.clone() });
         }
         self.say(Arc::new(shown));
-        self.out.messages.append(&mut results);
+        self.messages.append(&mut results);
     }
 
-    /// The beginning of an answer that was cut, if that stands last.
-    fn cut(&self) -> Option<&Arc<AssistantMessage>> {
-        match self.out.messages.last() {
-            Some(Message::Assistant(last)) if last.is_cut() => Some(last),
-            Some(Message::Assistant(_) | Message::User(_) | Message::ToolResult(_)) | None => None,
+    /// The model's message, if one stands last.
+    fn last_answer(&self) -> Option<&Arc<AssistantMessage>> {
+        match self.messages.last() {
+            Some(Message::Assistant(last)) => Some(last),
+            Some(Message::User(_) | Message::ToolResult(_)) | None => None,
         }
     }
 
-    /// Adds a message; it is one with the beginning of its answer.
+    /// Adds a message; it is one with that of the model which it follows.
     fn say(&mut self, message: Arc<AssistantMessage>) {
-        let Some(begun) = self.cut() else {
-            self.out.messages.push(Message::Assistant(message));
+        let Some(begun) = self.last_answer() else {
+            self.push(Message::Assistant(message));
             return;
         };
+        let between = if begun.is_cut() || message.text.is_empty() { "" } else { "\n\n" };
         let whole = AssistantMessage {
-            text: format!("{}{}", begun.text, message.text),
+            text: format!("{}{between}{}", begun.text, message.text),
             usage: begun.usage.plus(message.usage),
             asked_tokens: begun.asked_tokens + message.asked_tokens,
             ..AssistantMessage::clone(&message)
         };
-        self.out.messages.pop();
-        self.out.messages.push(Message::Assistant(Arc::new(whole)));
+        self.replace_last(Message::Assistant(Arc::new(whole)));
     }
 
     /// Some models count their calls anew in each message.
@@ -247,9 +319,9 @@ fn renamed(result: &ToolResult, call: &ToolCallId, name: &str) -> Arc<ToolResult
 }
 
 /// For each call its first result among what follows, up to the next assistant message.
-fn results_of<'e>(calls: &[&ToolCall], rest: &[&'e Entry]) -> Vec<Option<&'e Arc<ToolResult>>> {
+fn results_of<'e>(calls: &[&ToolCall], rest: &[Shown<'e>]) -> Vec<Option<&'e Arc<ToolResult>>> {
     let mut found: Vec<Option<&Arc<ToolResult>>> = vec![None; calls.len()];
-    for entry in rest {
+    for Shown { entry, .. } in rest {
         if entry.assistant().is_some_and(|assistant| !assistant.transcript_only) {
             break;
         }

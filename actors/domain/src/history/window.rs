@@ -3,7 +3,7 @@
 //! **Invariant:** where [`suffices`] says so of a part that [`newest`] chose, [`select`](super::select) gives of the
 //! part what it gives of the whole conversation.
 
-use super::{Repaired, repair};
+use super::repair;
 use crate::budget::{content_tokens, message_tokens, text_tokens};
 use crate::chat::Message;
 use crate::ids::TurnId;
@@ -36,12 +36,14 @@ pub fn newest(
     boundary.chain(shown.iter().skip(first)).copied().collect()
 }
 
-/// Whether a part with these entries shows all that fits in `budget_tokens`, whatever was before it.
-pub fn suffices(part: &[&Entry], budget_tokens: u64) -> bool {
-    let Repaired { messages, summarised } = repair(part);
-    let after_summary = messages.iter().skip(usize::from(summarised));
-    let from_user = after_summary.skip_while(|message| !matches!(message, Message::User(_)));
-    from_user.map(message_tokens).sum::<u64>() > budget_tokens
+/// Whether a part with these entries shows all that fits in `budget_tokens`, whatever was before it and however little
+/// of `turn` is shown.
+pub fn suffices(part: &[&Entry], turn: Option<TurnId>, budget_tokens: u64) -> bool {
+    let own_at = turn.and_then(|turn| part.iter().position(|entry| entry.turn() == Some(turn))).unwrap_or(part.len());
+    let before = repair(part.get(..own_at).unwrap_or(part)).messages;
+    // The first message may be one with what was before it.
+    let second = before.iter().skip(1).skip_while(|message| !matches!(message, Message::User(_)));
+    second.map(message_tokens).fold(0, u64::saturating_add) > budget_tokens
 }
 
 /// About how many tokens an entry costs when it is shown.

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use super::past::recent_history;
 use super::{Frame, Nudge, Past};
 use crate::body::{ContextRole, HistorySource, TurnBody};
-use crate::budget::{Ratio, budget, message_tokens, text_tokens};
-use crate::chat::{AssistantMessage, Content, Message, StopReason, Usage};
-use crate::history::{self, Kept};
+use crate::budget::{MESSAGE_TOKENS, Ratio, budget, text_tokens};
+use crate::chat::{AssistantMessage, Content, StopReason, Usage};
+use crate::history::{Kept, Place, Render};
 use crate::ids::TurnId;
 use crate::request::{ChatRequest, SYSTEM_SEPARATOR, ToolChoice};
-use crate::transcript::{AssistantEntry, Entry, EntryKind, Head, Transcript, UserEntry};
+use crate::transcript::{AssistantEntry, Entry, EntryKind, Head, Transcript, UserEntry, UserMark};
 
 /// Told to the model when its tool rounds are used up.
 pub const LAST_ROUND_INSTRUCTION: &str = "You have used all tool rounds of this turn, so no tool can be called now. \
     Answer with what you know: what was done, what was found, and what is still open.";
+
+/// Stands above the summary of what the messages no longer say.
+const SUMMARY_HEADING: &str = "[Archived Context Summary]";
 
 /// Which round of a turn is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,10 @@ pub struct RequestParts<'a> {
     pub round: Round,
     /// What is told to the model last, if not what the round says.
     pub nudge: Option<&'a Nudge>,
+    /// How the conversation is shown.
+    pub render: Render<'a>,
+    /// What ties the running turn to its message.
+    pub mark: &'a UserMark,
     /// Whether the conversation begins anew with this turn, which the transcript does not say yet.
     pub begins_anew: bool,
 }
@@ -72,15 +79,19 @@ pub struct Built {
 /// Builds the request. If the running turn has no user entry in the transcript (it repeats one that was given up), its
 /// body is shown in that place. `kept` belongs to the transcript.
 pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> Built {
-    let system_tail = system_tail(parts);
+    let Render { runtime, trim } = parts.render;
+    let own = kept.follow(parts.transcript, parts.turn, &parts.render);
+    let is_whole = parts.body.history == HistorySource::Session && !parts.begins_anew;
+    let summary = if is_whole { kept.summary(&own) } else { None };
+    let system_tail = system_tail(parts, summary);
     let (choice, told) = match parts.round {
         Round::Open => (ToolChoice::Auto, None),
         Round::Last => (ToolChoice::None, Some(LAST_ROUND_INSTRUCTION.to_owned())),
     };
     let told = parts.nudge.map(Nudge::text).or(told);
-    let instruction = told.map(|text| Message::User([Content::text(text)].into()));
     let tail_tokens = system_tail.as_ref().map_or(0, |tail| text_tokens(SYSTEM_SEPARATOR) + text_tokens(tail));
-    let asked = parts.frame.tokens + tail_tokens + instruction.as_ref().map_or(0, message_tokens);
+    let instruction_tokens = told.as_deref().map_or(0, |text| MESSAGE_TOKENS + text_tokens(text) + 1);
+    let asked = parts.frame.tokens + tail_tokens + instruction_tokens;
     let replies = parts.transcript.entries().iter().rev().filter_map(Entry::assistant);
     let budget = Ratio::of(replies.map(|reply| &*reply.message)).estimated(budget(
         parts.context_window_tokens,
@@ -88,14 +99,19 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> Built {
         parts.context_block_limit,
     ));
     let room = budget.saturating_sub(asked);
-    let own = kept.follow(parts.transcript, parts.turn);
-    let added = added_entries(parts, &own);
-    let tail: Vec<&Entry> = added.iter().chain(own).collect();
-    let mut history = match parts.body.history {
-        HistorySource::Session if !parts.begins_anew => kept.select(parts.transcript, parts.turn, &tail, room),
-        HistorySource::Session | HistorySource::Request => history::select(&tail, room),
+    let (added, own_at) = added_entries(parts, &own);
+    let tail: Vec<&Entry> = added.iter().chain(own.iter().copied()).collect();
+    let mut history = if is_whole {
+        let place = Place { transcript: parts.transcript, turn: parts.turn, render: &parts.render };
+        kept.select(place, &tail, own_at, room)
+    } else {
+        // A client that brings its own history says what it wants to say.
+        let runtime = runtime.filter(|_| parts.body.history == HistorySource::Session);
+        Render { runtime, trim }.select(&tail, own_at, room)
     };
-    instruction.into_iter().for_each(|message| history.messages.push(message));
+    if let Some(text) = told {
+        history.messages.push_text(text);
+    }
     let tokens = asked + history.tokens;
     let request = ChatRequest {
         model: Arc::clone(parts.model),
@@ -113,54 +129,40 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> Built {
 }
 
 /// What belongs to this session or request alone.
-fn system_tail(parts: &RequestParts<'_>) -> Option<String> {
+fn system_tail(parts: &RequestParts<'_>, summary: Option<&str>) -> Option<String> {
     let recent = match parts.body.history {
-        HistorySource::Session if !parts.past.is_empty() => recent_history(parts.past, summary(parts.transcript)),
+        HistorySource::Session if !parts.past.is_empty() => recent_history(parts.past, summary),
         HistorySource::Session | HistorySource::Request => None,
     };
     let own = parts.body.context.iter().filter(|message| message.role == ContextRole::System);
     let texts: Vec<&str> = own.map(|message| message.text.trim()).collect();
     let own = (!texts.is_empty()).then(|| format!("# Instructions for this request\n\n{}", texts.join("\n\n")));
-    let all: Vec<String> = recent.into_iter().chain(own).collect();
+    let summary = summary.map(|summary| format!("{SUMMARY_HEADING}\n\n{summary}"));
+    let all: Vec<String> = recent.into_iter().chain(summary).chain(own).collect();
     (!all.is_empty()).then(|| all.join(SYSTEM_SEPARATOR))
 }
 
-/// What stands in the conversation for its beginning.
-fn summary(transcript: &Transcript) -> Option<&str> {
-    let boundary = |entry: &Entry| matches!(entry.kind, EntryKind::Compaction { .. } | EntryKind::Reset { .. });
-    match &transcript.entries().iter().rev().find(|entry| boundary(entry))?.kind {
-        EntryKind::Compaction { summary, .. } => Some(summary.as_str()),
-        EntryKind::Reset { .. }
-        | EntryKind::User(_)
-        | EntryKind::Assistant(_)
-        | EntryKind::ToolResult(_)
-        | EntryKind::Shown(_)
-        | EntryKind::BranchSummary(_)
-        | EntryKind::Silent(_)
-        | EntryKind::Leaf { .. }
-        | EntryKind::Opaque => None,
-    }
-}
-
 /// Entries that are only in the request: its context, and its message if the transcript has it not under this turn.
-fn added_entries(parts: &RequestParts<'_>, own: &[&Entry]) -> Vec<Entry> {
+/// And how many of them are context.
+fn added_entries(parts: &RequestParts<'_>, own: &[&Entry]) -> (Vec<Entry>, usize) {
     let mut added = Vec::new();
     for message in &parts.body.context {
         match message.role {
             ContextRole::System => {}
-            ContextRole::User => added.push(user_entry([Content::text(message.text.as_str())].into())),
+            ContextRole::User => added.push(user_entry([Content::text(message.text.as_str())].into(), None)),
             ContextRole::Assistant => added.push(assistant_entry(&message.text, parts.model)),
         }
     }
+    let context = added.len();
     let said = |entry: &&Entry| entry.user().is_some() && entry.turn() == Some(parts.turn);
     if !own.iter().any(said) {
-        added.push(user_entry(Arc::clone(&parts.body.content)));
+        added.push(user_entry(Arc::clone(&parts.body.content), Some(parts.mark.clone())));
     }
-    added
+    (added, context)
 }
 
-fn user_entry(content: Arc<[Content]>) -> Entry {
-    Entry::new(nowhere(), EntryKind::User(UserEntry { content, mark: None }))
+fn user_entry(content: Arc<[Content]>, mark: Option<UserMark>) -> Entry {
+    Entry::new(nowhere(), EntryKind::User(UserEntry { content, mark }))
 }
 
 pub(super) fn assistant_entry(text: &str, model: &Arc<str>) -> Entry {

@@ -8,7 +8,7 @@ use super::*;
 use crate::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
 use crate::budget::RESERVE_TOKENS;
 use crate::chat::{Content, Message};
-use crate::history::Kept;
+use crate::history::{Kept, Render};
 use crate::ids::{SessionKey, TurnId};
 use crate::keys::Key;
 use crate::request::{ChatRequest, ToolChoice, ToolSpec};
@@ -29,15 +29,18 @@ fn tool() -> ToolSpec {
 }
 
 fn asked(number: u128, text: &str) -> EntryKind {
-    let mark = UserMark {
+    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark(number)) })
+}
+
+fn mark(number: u128) -> UserMark {
+    UserMark {
         turn: turn(number),
         idempotency_key: "ws:1".into(),
         body_hash: 1,
         accepted_ms: 0,
         into: None,
         command: false,
-    };
-    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark) })
+    }
 }
 
 fn conversation() -> Transcript {
@@ -68,6 +71,8 @@ fn built(
 ) -> Built {
     let parts = RequestParts {
         begins_anew: false,
+        render: Render::default(),
+        mark: &mark(number),
         model: &"m".into(),
         max_tokens: 100,
         temperature: 0.1,
@@ -183,7 +188,7 @@ fn a_request_has_the_session_or_its_own_history() {
 #[test]
 fn a_turn_without_its_own_user_entry_shows_its_body_last() {
     let request = build(&conversation(), 3, &TurnBody::text("once more"), Round::Open);
-    assert_eq!(texts(&request), ["first", "one", "second", "once more"]);
+    assert_eq!(texts(&request), ["first", "one", "second\n\nonce more"]);
 }
 
 #[test]
@@ -196,7 +201,7 @@ fn the_last_round_allows_no_tools_and_asks_for_a_summary() {
         (&open.system, &open.tools),
         "what the provider has cached begins so"
     );
-    assert_eq!(texts(&request).last().map(String::as_str), Some(LAST_ROUND_INSTRUCTION));
+    assert_eq!(texts(&request).last(), Some(&format!("second\n\n{LAST_ROUND_INSTRUCTION}")));
 }
 
 #[test]

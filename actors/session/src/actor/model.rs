@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
+use domain::history::Trim;
 use domain::prompt::failed_notice;
 use domain::scope::Scope;
 use protocol::provider::{AskPermit, Complete, Event};
@@ -14,6 +15,7 @@ use super::{Life, Session};
 use crate::context::{Asked, Context, FRESH_FOR};
 use crate::file;
 use crate::gather;
+use crate::ledger::mark_of;
 use crate::reading::{self, Reading};
 use crate::shared::tell_front;
 use crate::turn::{Call, Input};
@@ -66,6 +68,8 @@ impl Session {
             nudge: call.nudge,
             kind: self.shared.config.policies.kind(self.lease.key(), &accepted.source),
             project: live.ledger.scope().map(|scope| &*scope.project_path),
+            mark: mark_of(accepted),
+            trim: Trim::Usual,
             begins_anew: live.machine.begins_anew(),
         };
         let built = context.request(stamp.turn, body, asked);

@@ -60,6 +60,7 @@ fn config() -> SessionConfig {
         temperature: 0.1,
         context_window_tokens: 65_000,
         context_block_limit: None,
+        runtime_context: false,
         max_tool_iterations: 3,
         max_tool_result_chars: 1000,
         poison_attempts: 3,
