@@ -103,7 +103,7 @@ impl Context {
         let runtime = Runtime { key: &key, zone: &shared.config.reset.zone };
         let parts = RequestParts {
             render: Render { runtime: shared.config.runtime_context.then_some(runtime), trim: asked.trim },
-            mark: &asked.mark,
+            mark: Some(&asked.mark),
             model: shared.config.policies.of(asked.kind).model.as_ref().unwrap_or(&shared.config.model),
             max_tokens: shared.config.max_tokens,
             temperature: shared.config.temperature,

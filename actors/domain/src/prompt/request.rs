@@ -57,8 +57,8 @@ pub struct RequestParts<'a> {
     pub nudge: Option<&'a Nudge>,
     /// How the conversation is shown.
     pub render: Render<'a>,
-    /// What ties the running turn to its message.
-    pub mark: &'a UserMark,
+    /// What ties the running turn to its message; `None` if it came through no door.
+    pub mark: Option<&'a UserMark>,
     /// Whether the conversation begins anew with this turn, which the transcript does not say yet.
     pub begins_anew: bool,
 }
@@ -156,7 +156,7 @@ fn added_entries(parts: &RequestParts<'_>, own: &[&Entry]) -> (Vec<Entry>, usize
     let context = added.len();
     let said = |entry: &&Entry| entry.user().is_some() && entry.turn() == Some(parts.turn);
     if !own.iter().any(said) {
-        added.push(user_entry(Arc::clone(&parts.body.content), Some(parts.mark.clone())));
+        added.push(user_entry(Arc::clone(&parts.body.content), parts.mark.cloned()));
     }
     (added, context)
 }

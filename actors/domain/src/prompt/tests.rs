@@ -72,7 +72,7 @@ fn built(
     let parts = RequestParts {
         begins_anew: false,
         render: Render::default(),
-        mark: &mark(number),
+        mark: Some(&mark(number)),
         model: &"m".into(),
         max_tokens: 100,
         temperature: 0.1,
