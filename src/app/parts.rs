@@ -21,7 +21,7 @@ use tools::{ExecConfig, SandboxChoice, ToolsConfig};
 
 use super::beacon::Beacon;
 use super::limits::Shares;
-use crate::config::{Config, Durability, Loaded, Paths, ProviderChoice, Sandbox, Secret};
+use crate::config::{Config, Durability, Loaded, ModelPreset, Paths, PresetChoice, ProviderChoice, Sandbox, Secret};
 use crate::exit::{Exit, ExitCode};
 
 /// Who answers, with the names that the transcript keeps.
@@ -72,6 +72,36 @@ pub fn model(loaded: &Loaded, own: Option<Arc<dyn provider::Model>>) -> Model {
             }
         }
     }
+}
+
+/// The model of sessions that are not set to another one.
+pub fn preset(loaded: &Loaded, model: &Model) -> session::Preset {
+    let defaults = &loaded.config.agents.defaults;
+    session::Preset {
+        model: Arc::clone(&model.model),
+        max_tokens: defaults.max_tokens,
+        context_window_tokens: defaults.context_window_tokens.into(),
+        temperature: defaults.temperature as f32,
+        effort: defaults.reasoning_effort.as_deref().map(Arc::from),
+        elsewhere: None,
+    }
+}
+
+/// What sessions can be set to.
+pub fn presets(loaded: &Loaded) -> session::Presets {
+    let choices = loaded.config.model_presets.iter().zip(loaded.presets.values());
+    let preset = |(name, written): (&String, &ModelPreset), choice: &PresetChoice| {
+        let preset = session::Preset {
+            model: choice.model.as_str().into(),
+            max_tokens: written.max_tokens,
+            context_window_tokens: written.context_window_tokens.into(),
+            temperature: written.temperature as f32,
+            effort: written.reasoning_effort.as_deref().map(Arc::from),
+            elsewhere: choice.elsewhere.as_deref().map(Arc::from),
+        };
+        (Arc::from(name.as_str()), preset)
+    };
+    choices.map(|(written, choice)| preset(written, choice)).collect()
 }
 
 /// Settings of the tools.

@@ -224,11 +224,9 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
     SessionConfig {
         workspace: loaded.paths.workspace.clone(),
         prompt: super::sessions::prompt(&loaded.config),
-        model: model.model.clone(),
         provider: model.provider.clone(),
-        max_tokens: defaults.max_tokens,
-        temperature: defaults.temperature as f32,
-        context_window_tokens: defaults.context_window_tokens.into(),
+        preset: parts::preset(loaded, model),
+        presets: parts::presets(loaded),
         context_block_limit: defaults.context_block_limit.map(u64::from),
         runtime_context: loaded.config.session.runtime_context,
         max_tool_iterations: defaults.max_tool_iterations,

@@ -254,7 +254,8 @@ impl Host {
             },
         };
         let state = status["state"].as_str().unwrap_or("asleep");
-        Ok(format!("{key}: {}, {} waiting", state.replace('_', " "), status["inbox"].as_u64().unwrap_or(0)))
+        let model = status["about"]["model"].as_str().map(|model| format!(", model {model}")).unwrap_or_default();
+        Ok(format!("{key}: {}, {} waiting{model}", state.replace('_', " "), status["inbox"].as_u64().unwrap_or(0)))
     }
 }
 

@@ -11,6 +11,7 @@ use super::error::{Origin, Problem, Warning};
 use super::found::kind_of;
 use super::json;
 use super::position;
+use super::presets::{PresetChoice, choose_presets};
 use super::providers::{ProviderChoice, choose_provider};
 use super::rules;
 use super::schema::Config;
@@ -22,6 +23,8 @@ pub struct Assembled {
     pub config: Config,
     /// Who answers, where the settings say so.
     pub provider: ProviderChoice,
+    /// What of `modelPresets` it can serve.
+    pub presets: BTreeMap<String, PresetChoice>,
     /// What cannot be used.
     pub problems: Vec<Problem>,
     /// What the user should hear about.
@@ -167,7 +170,8 @@ impl Layers {
             ProviderChoice::Offline { why: "the configured provider cannot be used".into() }
         });
         let workspace = self.origin(source, &WORKSPACE.map(str::to_owned), None);
-        Assembled { config, provider, problems: self.problems, warnings: self.warnings, readable, workspace }
+        let presets = choose_presets(&config, env, &provider);
+        Assembled { config, provider, presets, problems: self.problems, warnings: self.warnings, readable, workspace }
     }
 
     fn add_broken(&mut self, source: &Source<'_>, config: &Config) {

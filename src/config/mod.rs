@@ -25,6 +25,7 @@ mod json;
 mod key;
 mod locations;
 mod position;
+mod presets;
 mod providers;
 mod rules;
 mod schema;
@@ -38,6 +39,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, Origin, Problem, Warning};
 pub use locations::Paths;
+pub use presets::{ModelPreset, PresetChoice};
 pub use providers::{ProviderChoice, ProviderSettings};
 pub use schema::{
     Admin, AgentDefaults, Agents, Api, Channels, Config, Durability, Exec, Gateway, Journal, Provider, RestartMode,
@@ -86,6 +88,8 @@ pub struct Loaded {
     pub config: Config,
     /// Who answers.
     pub provider: ProviderChoice,
+    /// What of `modelPresets` it can serve.
+    pub presets: BTreeMap<String, PresetChoice>,
     /// Where everything is.
     pub paths: Paths,
     /// What cannot be used; nothing, after [`load`].
@@ -147,6 +151,7 @@ pub fn survey(request: &LoadRequest) -> Result<Loaded, ConfigError> {
     let mut loaded = Loaded {
         config: assembled.config,
         provider: assembled.provider,
+        presets: assembled.presets,
         paths,
         problems: assembled.problems,
         warnings: assembled.warnings,

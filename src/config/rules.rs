@@ -10,6 +10,7 @@ use domain::policy::{Pattern, known_tools};
 
 use super::check::Place;
 use super::key::{camel, closest};
+use super::presets;
 use super::schema::Config;
 use super::{BindingConfig, ResetMode};
 
@@ -70,6 +71,11 @@ pub fn broken(config: &Config) -> Vec<Broken> {
     rules.of_webhook(config);
     rules.of_limits(config);
     rules.of_sessions(config);
+    rules.0.extend(presets::wrong(&config.model_presets).map(|what| Broken {
+        path: &["model_presets"],
+        or: None,
+        what,
+    }));
     rules.0.extend(same_port(config));
     rules.0
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::key::{Key, Kind, Section};
+use super::presets::ModelPreset;
 use super::secret::Secret;
 use super::sessions::{BindingConfig, Session, TOOL_PROFILES, ToolProfile};
 
@@ -23,6 +24,8 @@ section! {
     Config {
         /// How the agent thinks.
         agents: Agents = Agents::default(), Kind::Section(Agents::SECTION);
+        /// Models that a session can be set to, by their names.
+        model_presets: BTreeMap<String, ModelPreset> = BTreeMap::new(), Kind::Named(ModelPreset::SECTION);
         /// Model providers by canonical name (`openrouter`, `lm_studio`, or a name of the user's own).
         providers: BTreeMap<String, Provider> = BTreeMap::new(), Kind::Named(Provider::SECTION);
         /// Doors to people.
@@ -46,7 +49,7 @@ section! {
         /// Access to the admin API.
         admin: Admin = Admin::default(), Kind::Section(Admin::SECTION);
     }
-    unused ["model_presets" "transcription" "queue"]
+    unused ["transcription" "queue"]
 }
 
 section! {

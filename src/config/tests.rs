@@ -211,13 +211,13 @@ fn unknown_and_unused_keys_are_warnings() {
     );
     assert_eq!(
         warned(
-            r#"{"modelPresets": {}, "channels": {"telegram": {"enabled": true}, "sendMaxRetries": 2, "newchat": {}}}"#,
+            r#"{"transcription": {}, "channels": {"telegram": {"enabled": true}, "sendMaxRetries": 2, "newchat": {}}}"#,
             &[]
         ),
         [
-            "/d/config.json:1:98: unknown key channels.newchat is ignored",
-            "/d/config.json:1:18: not used by this version, in the top level: modelPresets",
-            "/d/config.json:1:47: not used by this version, in channels: telegram, sendMaxRetries",
+            "/d/config.json:1:99: unknown key channels.newchat is ignored",
+            "/d/config.json:1:19: not used by this version, in the top level: transcription",
+            "/d/config.json:1:48: not used by this version, in channels: telegram, sendMaxRetries",
         ]
     );
     let pasted = format!(r#"{{"{}": 1, "a\nb": 1}}"#, "sk".repeat(40));

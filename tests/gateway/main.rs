@@ -28,6 +28,7 @@ mod projects;
 mod push;
 mod queues;
 mod restart;
+mod settings;
 mod simulation;
 mod soak;
 mod stories;

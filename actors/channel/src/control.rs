@@ -4,9 +4,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use domain::chat::Usage;
 use domain::command::{Control, Parsed, help};
 use domain::ids::SessionKey;
-use protocol::session::{Mail, State, Status, Stopped};
+use domain::text::counted;
+use protocol::session::{About, Mail, State, Status, Stopped};
 use tokio::sync::oneshot;
 
 use crate::doors::{Door, Doors};
@@ -15,6 +17,8 @@ use crate::doors::{Door, Doors};
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How long a live session may take to answer before it is looked whether it can.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often it is looked whether a session that was woken can tell.
+const LOAD_LOOK: Duration = Duration::from_millis(20);
 /// After so many looks the user is told that it does not answer.
 const LOOKS_MAX: u32 = 50;
 
@@ -51,9 +55,9 @@ impl AtOnce {
                 Asked::Asleep => "Nothing is running here.".to_owned(),
                 Asked::Silent => SILENT.to_owned(),
             },
-            Self::Control(Control::Status) => match status(doors, key).await {
-                Asked::Answer(status) => status_text(&status),
-                Asked::Asleep => "Idle.".to_owned(),
+            Self::Control(Control::Status) => match awake(doors, key).await {
+                Asked::Answer(status) => format!("{}\n{}", status_text(&status), process_text(doors)),
+                Asked::Asleep => format!("Idle.\n{}", process_text(doors)),
                 Asked::Silent => SILENT.to_owned(),
             },
         }
@@ -93,6 +97,26 @@ pub(crate) async fn stop(doors: &Doors, key: &SessionKey, all: bool) -> Asked<St
 /// Asks a live session what it does.
 pub(crate) async fn status(doors: &Doors, key: &SessionKey) -> Asked<Status> {
     ask(doors, key, |reply| Mail::Status { reply }, |status| status).await
+}
+
+/// Like [`status`], of a session that is woken if it sleeps, so that it can tell of its conversation.
+async fn awake(doors: &Doors, key: &SessionKey) -> Asked<Status> {
+    let asked = status(doors, key).await;
+    if !matches!(asked, Asked::Asleep) {
+        return asked;
+    }
+    for _ in 0..LOOKS_MAX {
+        let (reply, answer) = oneshot::channel();
+        if doors.sessions.tell(key, Mail::Status { reply }).is_err() {
+            break;
+        }
+        match tokio::time::timeout(ANSWER_MAX, answer).await {
+            Ok(Ok(status)) if status.state == State::Loading => tokio::time::sleep(LOAD_LOOK).await,
+            Ok(Ok(status)) => return Asked::Answer(status),
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    Asked::Asleep
 }
 
 /// Asks, and asks again when the session went away with the question in hand. When it crashed before it came to the
@@ -175,7 +199,46 @@ fn status_text(status: &Status) -> String {
         write!(text, ", {} waiting", status.inbox).unwrap_or_default();
     }
     text.push('.');
+    if let Some(about) = &status.about {
+        about_text(about, &mut text);
+    }
     text
+}
+
+fn about_text(about: &About, text: &mut String) {
+    let About { model, preset, effort, context_window_tokens, last, messages } = about;
+    let preset = preset.as_ref().map(|preset| format!(" (preset {preset})")).unwrap_or_default();
+    let effort = effort.as_ref().map(|effort| format!(", thinking: {effort}")).unwrap_or_default();
+    write!(text, "\nModel: {model}{preset}{effort}.").unwrap_or_default();
+    let messages = counted(u64::from(*messages), "message");
+    let Some(Usage { input_tokens, output_tokens, cached_tokens }) = last else {
+        return write!(text, "\nConversation: {messages}.").unwrap_or_default();
+    };
+    let percent = |part: u64, of: u64| part.saturating_mul(100) / of.max(1);
+    let (window, used) = (*context_window_tokens, input_tokens.saturating_add(*output_tokens));
+    let (of_window, cached) = (percent(used, window), percent(*cached_tokens, *input_tokens));
+    write!(
+        text,
+        "\nConversation: {messages}, {used} of {window} tokens ({of_window} %).\n\
+         Last model call: {input_tokens} tokens read ({cached} % from its cache), {output_tokens} written."
+    )
+    .unwrap_or_default();
+}
+
+fn process_text(doors: &Doors) -> String {
+    let running = u64::try_from(doors.metrics.turns_running.get()).unwrap_or(0);
+    let (version, up) = (env!("CARGO_PKG_VERSION"), uptime(doors.uptime()));
+    format!("Greenroom {version}, up {up}, {} running.", counted(running, "turn"))
+}
+
+fn uptime(up: Duration) -> String {
+    let minutes = up.as_secs() / 60;
+    match (minutes / (24 * 60), minutes / 60 % 24, minutes % 60) {
+        (0, 0, 0) => format!("{} s", up.as_secs()),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
 }
 
 #[cfg(test)]
@@ -195,5 +258,32 @@ mod tests {
         assert_eq!(stopped(true, 0, 0), "Stopped the running turn.");
         assert_eq!(stopped(true, 0, 3), "Stopped the running turn. 3 waiting.");
         assert_eq!(stopped(false, 2, 0), "Nothing was running. Dropped 2 waiting.");
+    }
+
+    #[test]
+    fn a_status_tells_of_model_and_conversation() {
+        let text = |preset: Option<&str>, effort: Option<&str>, last: Option<Usage>| {
+            let about = About {
+                model: "big".into(),
+                preset: preset.map(Into::into),
+                effort: effort.map(Into::into),
+                context_window_tokens: 1000,
+                last,
+                messages: 3,
+            };
+            let mut text = String::new();
+            about_text(&about, &mut text);
+            text
+        };
+        assert_eq!(text(None, None, None), "\nModel: big.\nConversation: 3 messages.");
+        let last = Usage { input_tokens: 200, output_tokens: 50, cached_tokens: 50 };
+        assert_eq!(
+            text(Some("fast"), Some("high"), Some(last)),
+            "\nModel: big (preset fast), thinking: high.\nConversation: 3 messages, 250 of 1000 tokens (25 %).\n\
+             Last model call: 200 tokens read (25 % from its cache), 50 written."
+        );
+        for (seconds, told) in [(7, "7 s"), (61, "1 min"), (3 * 3600 + 60, "3 h 1 min"), (50 * 3600, "2 d 2 h")] {
+            assert_eq!(uptime(Duration::from_secs(seconds)), told);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
@@ -102,6 +103,8 @@ struct Shared {
     refusals: [Refusals; 4],
     open: OpenDoors,
     rejections: AtomicU64,
+    /// When they were put together.
+    begun: Duration,
 }
 
 /// What [`Doors::new`] is made of.
@@ -184,13 +187,20 @@ impl Doors {
     /// Puts the parts together.
     pub fn new(parts: DoorsParts) -> Self {
         let frame_bytes = Arc::new(Semaphore::new(parts.frame_bytes_in_flight.min(Semaphore::MAX_PERMITS)));
+        let begun = parts.ports.clock.mono();
         Self(Arc::new(Shared {
             parts,
             frame_bytes,
             refusals: Default::default(),
             open: OpenDoors::default(),
             rejections: AtomicU64::new(0),
+            begun,
         }))
+    }
+
+    /// For how long the process has been there.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.ports.clock.mono().saturating_sub(self.0.begun)
     }
 
     /// Requests refused so far, at all doors.

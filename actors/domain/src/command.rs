@@ -10,6 +10,7 @@ use std::fmt::{self, Write as _};
 
 use crate::body::{HistorySource, TurnBody};
 use crate::chat::plain_text;
+use crate::tally::{DEFAULT, LEVELS};
 use crate::text::one_line;
 
 pub use nearest::ratio;
@@ -77,6 +78,10 @@ pub enum Command {
     },
     /// Give the session a name.
     Name(String),
+    /// Use the model of that preset, or the configured one (`default`); without a name, say which it is.
+    Model(Option<String>),
+    /// Think that hard, or as configured (`default`); without a level, say how hard.
+    Think(Option<&'static str>),
     /// Show the entries of all branches.
     Tree,
     /// Say how many tokens were used.
@@ -132,6 +137,12 @@ pub const TABLE: &[Entry] = &[
     entry("/branch", "/branch entry", "go on behind that entry; what came after it stays, as a branch"),
     entry("/label", "/label entry [text]", "name an entry; without a text, take its name away"),
     entry("/name", "/name text", "name this session"),
+    entry("/model", "/model [preset]", "which model answers here; with a preset, or `default`, that one from now on"),
+    entry(
+        "/think",
+        "/think [off|minimal|low|medium|high|xhigh|default]",
+        "how hard the model thinks; with a level, that hard from now on",
+    ),
     entry("/usage", "/usage", "how many tokens this conversation used"),
     entry("/context", "/context", "how much of the model's window it fills"),
 ];
@@ -144,11 +155,9 @@ const ABSENT: &[&str] = &[
     "/dream-restore",
     "/evaluator-prompt",
     "/goal",
-    "/model",
     "/pairing",
     "/queue",
     "/skill",
-    "/think",
     "/title",
     "/trigger",
 ];
@@ -242,6 +251,15 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
             Some(Command::Label { entry: entry.to_owned(), text: text.map(str::to_owned) })
         }
         ("/name", Some(name)) => Some(Command::Name(one_line(&name))),
+        ("/model", preset) => match preset {
+            Some(preset) if preset.contains(char::is_whitespace) => None,
+            preset => Some(Command::Model(preset)),
+        },
+        ("/think", None) => Some(Command::Think(None)),
+        ("/think", Some(level)) => {
+            let level = level.to_lowercase();
+            LEVELS.iter().chain([&DEFAULT]).find(|known| **known == level).map(|known| Command::Think(Some(known)))
+        }
         ("/usage", None) => Some(Command::Usage),
         ("/context", None) => Some(Command::Context),
         (_, _) => None,

@@ -20,6 +20,7 @@ pub mod schema;
 pub mod scope;
 pub mod script;
 pub mod stem;
+pub mod tally;
 pub mod text;
 pub mod time;
 pub mod transcript;

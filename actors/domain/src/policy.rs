@@ -27,7 +27,7 @@ pub use active::ActiveTools;
 pub use tools::{BadPattern, Pattern, Profile, ToolRule, known_tools};
 
 use crate::ids::{SessionKey, Source};
-use crate::keys::{MAIN_KEY, SessionKind};
+use crate::keys::{Key, MAIN_KEY, SessionKind};
 
 /// What is open of the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,6 +133,11 @@ impl Policies {
     /// The kind of a turn that came through `source` into the session `key`.
     pub fn kind(&self, key: &SessionKey, source: &Source) -> SessionKind {
         SessionKind::of_turn(key, source, &self.main_key)
+    }
+
+    /// The kind of the session `key`.
+    pub fn kind_of(&self, key: &SessionKey) -> SessionKind {
+        Key::from(key).kind(&self.main_key)
     }
 
     /// What sessions of a kind may do.

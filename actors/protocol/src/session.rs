@@ -20,6 +20,8 @@
 //! One enum instead of a struct per message: a registry slot then holds a single recipient, which is what 100,000 idle
 //! sessions can afford.
 
+use std::sync::Arc;
+
 use actix::Recipient;
 use domain::chat::{StopReason, Usage};
 use domain::ids::{Attempt, Epoch, SessionId, SessionKey, TurnId};
@@ -185,6 +187,26 @@ pub struct Status {
     /// Why it is [`State::Held`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<Box<str>>,
+    /// Its model and conversation, once loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<Box<About>>,
+}
+
+/// The model and the conversation of a session.
+#[derive(Debug, Clone, Serialize)]
+pub struct About {
+    /// Which model answers the next message.
+    pub model: Arc<str>,
+    /// The preset that was chosen.
+    pub preset: Option<Arc<str>>,
+    /// How hard it thinks, in the provider's word; `None` leaves that to it.
+    pub effort: Option<Arc<str>>,
+    /// The model's window.
+    pub context_window_tokens: u64,
+    /// What the last model call took.
+    pub last: Option<Usage>,
+    /// Messages of people and of the model since the conversation began.
+    pub messages: u32,
 }
 
 /// What a session does.

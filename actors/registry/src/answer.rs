@@ -64,6 +64,7 @@ fn status(key: &SessionKey, note: Note) -> Status {
         running_ms: None,
         inbox: note.inbox,
         why: None,
+        about: None,
     }
 }
 

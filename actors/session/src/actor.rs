@@ -222,6 +222,7 @@ impl Session {
             running_ms: None,
             inbox: 0,
             why: None,
+            about: None,
         };
         match &self.state {
             Life::Loading(loading) => {
@@ -234,6 +235,7 @@ impl Session {
                 status.epoch = live.ledger.epoch;
                 status.state = live.machine.state();
                 status.inbox = u32::try_from(live.machine.waiting()).unwrap_or(u32::MAX);
+                status.about = Some(Box::new(self.about(live)));
                 if let Some((turn, attempt, _, began)) = live.machine.running() {
                     let running = self.shared.ports.clock.mono().saturating_sub(began);
                     status.turn = Some(turn);

@@ -6,6 +6,8 @@ use std::io;
 use domain::chat::{Usage, plain_text};
 use domain::command::Command;
 use domain::history::entry_tokens;
+use domain::keys::SessionKind;
+use domain::tally::{DEFAULT, MODEL_NOTE, ModelNote, OFF, Tally};
 use domain::text::{counted, ellipsis, one_line};
 use domain::transcript::{Entry, Kind, Position, TreeIndex, read_entry, view};
 use protocol::edit::{Edit, EditError, Keep};
@@ -13,6 +15,8 @@ use supervision::ports::Ports;
 
 use crate::draw;
 use crate::reading::{Reading, Source};
+use crate::settings::{self, Settings};
+use crate::shared::SessionConfig;
 use crate::turn::{Commanded, Drawn};
 
 /// Characters of a message that `/history` shows.
@@ -33,18 +37,21 @@ pub fn follow(
     command: &Command,
     read: Reading,
     source: &Source,
-    window_tokens: u64,
+    (config, kind): (&SessionConfig, SessionKind),
     ports: &Ports,
 ) -> io::Result<Commanded> {
     let tell = |text: String| Commanded { text, drawn: None };
-    if read.tree.is_empty() && !matches!(command, Command::Name(_)) {
+    let settings = Settings::of(config, kind, &read.tally);
+    if read.tree.is_empty() && !matches!(command, Command::Name(_) | Command::Model(_) | Command::Think(_)) {
         return Ok(tell(NOTHING_SAID.to_owned()));
     }
     let edit = match command {
         Command::History(count) => return history(&read.tree, source, *count).map(tell),
         Command::Tree => return tree(&read.tree, source).map(tell),
         Command::Usage => return usage(&read.tree, source).map(tell),
-        Command::Context => return Ok(tell(context(&read, window_tokens))),
+        Command::Context => return Ok(tell(context(&read, settings.preset.context_window_tokens))),
+        Command::Model(name) => return Ok(model(name.as_deref(), read, (config, kind), ports)),
+        Command::Think(level) => return Ok(think(*level, read, &settings, ports)),
         // That is done without a look at the file.
         Command::New { .. } => return Ok(tell(String::new())),
         Command::Branch { entry } => Edit::Branch { to: Some(entry.clone()), summary: None },
@@ -76,8 +83,55 @@ fn done(command: &Command, drawn: &Drawn) -> String {
                  {after} tokens. Nothing was removed from the transcript."
             )
         }),
-        Command::New { .. } | Command::History(_) | Command::Tree | Command::Usage | Command::Context => String::new(),
+        Command::New { .. }
+        | Command::History(_)
+        | Command::Model(_)
+        | Command::Think(_)
+        | Command::Tree
+        | Command::Usage
+        | Command::Context => String::new(),
     }
+}
+
+/// Says which model answers, or sets it.
+fn model(name: Option<&str>, read: Reading, (config, kind): (&SessionConfig, SessionKind), ports: &Ports) -> Commanded {
+    let tell = |text: String| Commanded { text, drawn: None };
+    let told = |tally: &Tally| Settings::of(config, kind, tally).told();
+    let preset = match name {
+        None => {
+            let gone = read.tally.preset.as_ref().filter(|name| settings::check(&config.presets, name).is_err());
+            let gone = gone.map(|name| format!(" Preset {name} is not available any more.")).unwrap_or_default();
+            return tell(format!("Model: {}.{gone} {}", told(&read.tally), settings::list(&config.presets)));
+        }
+        Some(name) if name.eq_ignore_ascii_case(DEFAULT) => None,
+        Some(name) => match settings::check(&config.presets, name) {
+            Ok(preset) => Some(preset),
+            Err(why) => return tell(why),
+        },
+    };
+    let text = format!("From now on, {} answers here.", told(&Tally { preset: preset.clone(), ..read.tally.clone() }));
+    let data = serde_json::to_value(ModelNote { preset }).ok();
+    let drawn = draw::set(read, "model", ports, |pen| pen.custom(MODEL_NOTE, data.as_ref()));
+    Commanded { text, drawn: Some(Box::new(drawn)) }
+}
+
+/// Says how hard the model thinks, or sets it.
+fn think(level: Option<&'static str>, read: Reading, settings: &Settings, ports: &Ports) -> Commanded {
+    let Some(level) = level else {
+        let text = match (&read.tally.effort, &settings.preset.effort) {
+            (Some(level), _) => format!("Thinking: {level}."),
+            (None, Some(level)) => format!("Thinking: {level}, as configured."),
+            (None, None) => "Thinking: as the provider chooses.".to_owned(),
+        };
+        return Commanded { text, drawn: None };
+    };
+    let text = match level {
+        DEFAULT => "From now on, the model thinks as configured.".to_owned(),
+        OFF => "From now on, the model is asked for no thinking.".to_owned(),
+        level => format!("From now on, the model is asked for {level} thinking."),
+    };
+    let drawn = draw::set(read, "thinking", ports, |pen| pen.thinking_level(level));
+    Commanded { text, drawn: Some(Box::new(drawn)) }
 }
 
 /// The last messages of the conversation.

@@ -11,6 +11,7 @@ use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
 use domain::prompt::{Built, Nudge, RequestParts, Round, chat_request, past_of};
+use domain::tally::Tally;
 use domain::transcript::{Entry, Transcript, TreeIndex, UserMark, turn_record};
 use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
@@ -59,6 +60,8 @@ pub struct Asked<'a> {
     pub mark: UserMark,
     /// How the turn is cut to size.
     pub trim: Trim,
+    /// What the session was set to.
+    pub tally: &'a Tally,
     /// Whether the conversation begins anew with the turn.
     pub begins_anew: bool,
 }
@@ -90,7 +93,7 @@ impl Context {
     /// Lets go what no request can show any more, once that is most of it. Between turns.
     pub fn trim(&mut self) {
         let before = self.window.bytes;
-        if self.window.trim(self.shared.config.context_window_tokens) {
+        if self.window.trim(self.shared.window_tokens) {
             self.kept = Kept::default();
             self.shared.hot.take(before - self.window.bytes);
         }
@@ -99,15 +102,17 @@ impl Context {
     /// The next model call of `turn`.
     pub fn request(&mut self, turn: TurnId, body: &TurnBody, asked: Asked<'_>) -> Built {
         let shared = &self.shared;
+        let settings = shared.settings(asked.kind, asked.tally);
         let (key, past) = (Key::from(asked.key), shared.system.past());
         let runtime = Runtime { key: &key, zone: &shared.config.reset.zone };
         let parts = RequestParts {
             render: Render { runtime: shared.config.runtime_context.then_some(runtime), trim: asked.trim },
             mark: Some(&asked.mark),
-            model: shared.config.policies.of(asked.kind).model.as_ref().unwrap_or(&shared.config.model),
-            max_tokens: shared.config.max_tokens,
-            temperature: shared.config.temperature,
-            context_window_tokens: shared.config.context_window_tokens,
+            model: &settings.preset.model,
+            max_tokens: settings.preset.max_tokens,
+            temperature: settings.preset.temperature,
+            effort: settings.preset.effort.as_ref(),
+            context_window_tokens: settings.preset.context_window_tokens,
             context_block_limit: shared.config.context_block_limit,
             frame: &shared.system.frame(asked.kind, &key, asked.project),
             past: &past_of(&past, &key, shared.system.remembers(asked.kind)),

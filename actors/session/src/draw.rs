@@ -102,12 +102,24 @@ pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) ->
         Edit::Repair if header.is_none() || source.has_more() => vec![pen.custom(REPAIRED, None)],
         Edit::Repair | Edit::Fork { .. } | Edit::Export { .. } => Vec::new(),
     };
+    Ok(behind(&mut tree, edit.word(), additions, compacted))
+}
+
+/// One line that sets something, behind what was `read`.
+pub fn set(read: Reading, word: &'static str, ports: &Ports, write: impl FnOnce(&mut Pen<'_>) -> Addition) -> Drawn {
+    let mut tree = read.tree;
+    let mut ids = || EntryId(ports.ids.random());
+    let addition = write(&mut Pen::new(&tree, &mut ids, ports.clock.wall_ms()));
+    behind(&mut tree, word, vec![addition], None)
+}
+
+fn behind(tree: &mut TreeIndex, word: &'static str, additions: Vec<Addition>, compacted: Option<Compacted>) -> Drawn {
     for Addition { entry, .. } in &additions {
         let parent = entry.parent.clone().map_or(RawParent::Root, RawParent::Id);
         tree.insert(entry, &parent, Kind::of(&entry.kind), 0..0);
     }
     let [append_parent, leaf] = [tree.append_parent(), tree.leaf()].map(|id| id.map(Arc::from));
-    Ok(Drawn { word: edit.word(), additions, append_parent, leaf, compacted })
+    Drawn { word, additions, append_parent, leaf, compacted }
 }
 
 fn plan(tree: &TreeIndex, source: &Source, keep: Keep, summary: Option<&str>, now_ms: u64) -> Result<Plan, EditError> {

@@ -6,6 +6,7 @@ use domain::body::TurnBody;
 use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
 use domain::reset::Times;
 use domain::scope::Scope;
+use domain::tally::Tally;
 use domain::time::later;
 use domain::transcript::{
     Addition, AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, UserEntry, UserMark,
@@ -30,6 +31,7 @@ pub struct Ledger {
     last_ms: u64,
     has_header: bool,
     times: Times,
+    tally: Arc<Tally>,
     rare: Option<Box<Rare>>,
 }
 
@@ -71,6 +73,7 @@ impl Ledger {
             has_header: false,
             times: Times::default(),
             rare: None,
+            tally: Arc::default(),
         };
         ledger.follow(read);
         ledger
@@ -85,6 +88,7 @@ impl Ledger {
         if self.scope() != read.scope.as_ref() {
             self.rare.get_or_insert_default().scope.clone_from(&read.scope);
         }
+        self.tally = Arc::new(read.tally.clone());
     }
 
     /// Since when the conversation is what it is.
@@ -95,6 +99,11 @@ impl Ledger {
     /// Where the conversation works, if not in the workspace.
     pub fn scope(&self) -> Option<&Arc<Scope>> {
         self.rare.as_ref()?.scope.as_ref()
+    }
+
+    /// What the session was set to, and how far it is.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Names the transcript that this one follows, in case it begins with the next line.
@@ -130,6 +139,7 @@ impl Ledger {
             for Addition { line, entry } in drawn.additions {
                 self.last_ms = later(self.last_ms, entry.timestamp_ms);
                 self.times.see(&entry);
+                Arc::make_mut(&mut self.tally).see(&entry);
                 lines.push(Line { id: entry.id, text: line.into() });
             }
             self.parent = drawn.append_parent;
@@ -153,6 +163,7 @@ impl Ledger {
             lines.push(Line { id: head.id.clone(), text: text.into() });
             let entry = Entry::new(head, kind);
             self.times.see(&entry);
+            Arc::make_mut(&mut self.tally).see(&entry);
             entries.push(entry);
         }
         let number = self.next_commit;

@@ -11,6 +11,7 @@ use domain::history::{entry_tokens, newest, suffices};
 use domain::ids::TurnId;
 use domain::reset::Times;
 use domain::scope::{self, Scope};
+use domain::tally::Tally;
 use domain::transcript::{Entry, Findings, Header, Position, Reader, Record, Transcript, TreeIndex, read_entry};
 use supervision::ports::DiskFile;
 
@@ -59,6 +60,8 @@ pub struct Reading {
     pub times: Times,
     /// Where it works, if not in the workspace.
     pub scope: Option<Arc<Scope>>,
+    /// What it was set to, and how far it is.
+    pub tally: Tally,
     /// Length of the transcript.
     pub length: u64,
     /// What is wrong with its lines.
@@ -78,13 +81,14 @@ pub struct Faults {
 pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Result<Reading> {
     let (mut reader, mut tree) = (Reader::default(), TreeIndex::default());
     let mut recent = Recent { bytes_max: reach(window_tokens).saturating_mul(BYTES_PER_TOKEN), ..Recent::default() };
-    let (mut first, mut times, mut scope) = (None, Times::default(), None);
+    let (mut first, mut times, mut tally, mut scope) = (None, Times::default(), Tally::default(), None);
     let mut take = |Record { entry, parent, kind, place }: Record| {
         if first.is_none() {
             first = entry.user().and_then(preview);
         }
         times.see(&entry);
         scope = scope::set_by(&entry).unwrap_or(scope.take());
+        tally.see(&entry);
         let bytes = place.end.saturating_sub(place.start);
         let at = tree.insert(&entry, &parent, kind, place);
         recent.push(at, entry, bytes);
@@ -97,7 +101,8 @@ pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Re
         times.started_ms = header.as_ref().map(|header| header.timestamp_ms).or(begun).unwrap_or(0);
     }
     let window = window(source, &tree, &recent, window_tokens, turn)?;
-    Ok(Reading { header, tree, window, preview: first, times, scope, length: source.length(), faults })
+    let length = source.length();
+    Ok(Reading { header, tree, window, preview: first, times, scope, tally, length, faults })
 }
 
 /// The entries of `turn`, in whichever branch.

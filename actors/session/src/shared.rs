@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
+use domain::keys::SessionKind;
 use domain::policy::Policies;
 use domain::request::ToolSpec;
 use domain::reset;
+use domain::tally::Tally;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
 use protocol::memory::Summarise;
@@ -20,6 +22,7 @@ use supervision::{Gone, tell};
 
 use crate::hot::Hot;
 use crate::places::Places;
+use crate::settings::{self, Preset, Presets, Settings};
 use crate::system::{PromptConfig, SystemPrompt};
 use crate::transcripts::Transcripts;
 use crate::turn::{PushLimits, Rules};
@@ -31,16 +34,12 @@ pub struct SessionConfig {
     pub workspace: PathBuf,
     /// What the system prompt tells besides.
     pub prompt: PromptConfig,
-    /// Model name, as the provider knows it.
-    pub model: Arc<str>,
     /// Provider name as configured.
     pub provider: Arc<str>,
-    /// Upper bound of an answer, in tokens.
-    pub max_tokens: u32,
-    /// Sampling temperature.
-    pub temperature: f32,
-    /// The model's window.
-    pub context_window_tokens: u64,
+    /// The model, unless a session is set to another one.
+    pub preset: Preset,
+    /// What sessions can be set to.
+    pub presets: Presets,
     /// The most tokens that a request is to have, if less than the window allows.
     pub context_block_limit: Option<u64>,
     /// Whether the model is told when and where each message was said.
@@ -101,6 +100,8 @@ pub struct Shared {
     pub(crate) rules: Arc<Rules>,
     pub(crate) system: SystemPrompt,
     pub(crate) places: Arc<Places>,
+    /// The largest window that a request may have, in tokens.
+    pub(crate) window_tokens: u64,
     /// Conversations in memory.
     pub(crate) hot: Hot,
     /// Messages on their way to the front ends, by kind.
@@ -156,7 +157,7 @@ impl Shared {
             stall: config.stall,
             tools: Arc::clone(&tools),
             provider: Arc::clone(&config.provider),
-            model: Arc::clone(&config.model),
+            model: Arc::clone(&config.preset.model),
             push_limits: config.push_limits.clone(),
         });
         let system = SystemPrompt::new(&config.workspace, &config.prompt, &tools, &config.policies);
@@ -164,7 +165,27 @@ impl Shared {
         let hot = Hot::new(config.context_cache_bytes);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });
         let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools) };
-        Arc::new(Self { ports, log, journal, events, metrics, transcripts, config, rules, system, places, hot, mail })
+        let window_tokens = settings::window_tokens_max(&config);
+        Arc::new(Self {
+            ports,
+            log,
+            journal,
+            events,
+            metrics,
+            transcripts,
+            config,
+            rules,
+            system,
+            places,
+            window_tokens,
+            hot,
+            mail,
+        })
+    }
+
+    /// What holds for a session of this kind.
+    pub(crate) fn settings(&self, kind: SessionKind, tally: &Tally) -> Settings {
+        Settings::of(&self.config, kind, tally)
     }
 
     /// Bytes of conversations that all sessions together keep in memory.

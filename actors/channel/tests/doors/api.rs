@@ -39,7 +39,8 @@ fn ask(text: &str, more: Value) -> Vec<u8> {
 }
 
 fn chunks(body: &str) -> Vec<Value> {
-    body.split("\n\n").filter_map(|event| serde_json::from_str(event.strip_prefix("data: ")?).ok()).collect()
+    let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter_map(|data| serde_json::from_str(data).ok()).collect()
 }
 
 fn text(chunks: &[Value]) -> String {

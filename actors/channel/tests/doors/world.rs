@@ -407,6 +407,7 @@ impl Sessions for Backend {
                     running_ms: Some(1200),
                     inbox: 3,
                     why: None,
+                    about: None,
                 });
             }
             Mail::Close { reply, .. } => drop(reply.send(Err(NotClosed::Busy))),

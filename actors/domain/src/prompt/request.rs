@@ -37,6 +37,8 @@ pub struct RequestParts<'a> {
     pub max_tokens: u32,
     /// Sampling temperature.
     pub temperature: f32,
+    /// How hard the model is to think, in the provider's word.
+    pub effort: Option<&'a Arc<str>>,
     /// The model's window: prompt and answer together.
     pub context_window_tokens: u64,
     /// The most tokens that a request is to have, if less than the window allows.
@@ -120,7 +122,7 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> Built {
         messages: history.messages,
         tools: Arc::clone(&parts.frame.tools),
         choice,
-        effort: None,
+        effort: parts.effort.cloned(),
         tokens,
         max_tokens: parts.max_tokens,
         temperature: parts.temperature,

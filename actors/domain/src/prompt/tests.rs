@@ -76,6 +76,7 @@ fn built(
         model: &"m".into(),
         max_tokens: 100,
         temperature: 0.1,
+        effort: None,
         context_window_tokens: 10_000,
         context_block_limit,
         frame: &Frame::new("SYSTEM\n", Arc::from([tool()])),

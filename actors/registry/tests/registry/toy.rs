@@ -203,6 +203,7 @@ impl Handler<Mail> for Toy {
                     attempt: None,
                     running_ms: None,
                     why: None,
+                    about: None,
                     inbox: 0,
                 };
                 let _ = reply.send(status);

@@ -1,6 +1,7 @@
 //! Commands that need the transcript: read and drawn up on the blocking pool, answered to the machine.
 
 use std::io;
+use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::command::Command;
@@ -21,14 +22,16 @@ impl Session {
         let Life::Live(live) = &self.state else { return };
         let Some(work) = live.work.as_ref().map(|work| (work.turn, work.attempt)) else { return };
         let (life, at, pending) = (self.life, live.view.length(), live.view.pending().to_vec());
-        let window_tokens = self.shared.config.context_window_tokens;
+        let Some(source_of) = live.machine.body().map(|(accepted, ..)| &accepted.source) else { return };
+        let kind = self.shared.config.policies.kind(self.lease.key(), source_of);
+        let shared = Arc::clone(&self.shared);
         let job = self.on_file(move |ports, path| -> io::Result<Followed> {
             let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
             if standing.behind {
                 return Ok((standing, None));
             }
-            let read = reading::read(&source, window_tokens, None)?;
-            let commanded = answers::follow(&command, read, &source, window_tokens, ports)?;
+            let read = reading::read(&source, shared.window_tokens, None)?;
+            let commanded = answers::follow(&command, read, &source, (&shared.config, kind), ports)?;
             Ok((standing, Some(commanded)))
         });
         ctx.spawn(job.into_actor(self).map(move |outcome, session, ctx| {

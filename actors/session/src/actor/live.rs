@@ -7,10 +7,12 @@ use std::time::Duration;
 use domain::ids::{Attempt, SessionId, TurnId};
 use protocol::journal::Line;
 use protocol::provider::Permit;
+use protocol::session::About;
 use protocol::trace::Begun;
 use protocol::turn::{Pulse, Stamp};
 use tokio_util::sync::CancellationToken;
 
+use super::Session;
 use super::close::Closer;
 use super::edit::Edits;
 use crate::context::Context;
@@ -18,6 +20,7 @@ use crate::drain::{Asked, Drain};
 use crate::index::Row;
 use crate::ledger::Ledger;
 use crate::places::Place;
+use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::turn::{Call, Machine};
 use crate::view::View;
@@ -96,6 +99,30 @@ pub(super) struct Work {
     /// Of the tools.
     pub pulse: Option<Pulse>,
     pub shared: Arc<Shared>,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// The model and the conversation.
+    pub(super) fn about(&self, live: &Live) -> About {
+        let key = self.lease.key();
+        let of_turn = live.machine.body().map(|(accepted, ..)| &accepted.source);
+        let kind = match of_turn {
+            Some(source) => self.shared.config.policies.kind(key, source),
+            None => self.shared.config.policies.kind_of(key),
+        };
+        let tally = live.ledger.tally();
+        let Settings { name, preset } = self.shared.settings(kind, tally);
+        About {
+            model: preset.model,
+            preset: name,
+            effort: preset.effort,
+            context_window_tokens: preset.context_window_tokens,
+            last: tally.last,
+            messages: tally.messages,
+        }
+    }
 }
 
 // === impl Live ===

@@ -120,7 +120,7 @@ impl Session {
                 let _turn = file.enter(life).ok_or(LoadError::Lost)?;
                 shared.system.refresh(&shared.ports);
                 let now_ms = shared.ports.clock.wall_ms();
-                let window_tokens = shared.config.context_window_tokens;
+                let window_tokens = shared.window_tokens;
                 move_away(&shared, &loaded)?;
                 let opened =
                     open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, now_ms, window_tokens)?;

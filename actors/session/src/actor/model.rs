@@ -70,6 +70,7 @@ impl Session {
             project: live.ledger.scope().map(|scope| &*scope.project_path),
             mark: mark_of(accepted),
             trim: Trim::Usual,
+            tally: live.ledger.tally(),
             begins_anew: live.machine.begins_anew(),
         };
         let built = context.request(stamp.turn, body, asked);
@@ -97,8 +98,8 @@ impl Session {
         let known = live.context.is_some().then_some(live.view.stamp());
         let (at, pending) = (live.view.length(), live.view.pending().to_vec());
         let turn = live.work.as_ref().map(|work| work.turn);
-        let window_tokens = self.shared.config.context_window_tokens;
         let (shared, scope) = (Arc::clone(&self.shared), live.ledger.scope().cloned());
+        let window_tokens = self.shared.window_tokens;
         let read = self.on_file_soon(move |ports, path| {
             let look = |scope: &Option<Arc<Scope>>| {
                 scope.iter().for_each(|scope| shared.system.refresh_project(&scope.project_path, ports));

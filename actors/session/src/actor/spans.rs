@@ -52,7 +52,7 @@ impl Shared {
             ("gen_ai.operation.name", Value::Word("invoke_agent")),
             ("gen_ai.agent.name", Value::Word("greenroom")),
             ("gen_ai.provider.name", Value::Text(self.config.provider.clone())),
-            ("gen_ai.request.model", Value::Text(self.config.model.clone())),
+            ("gen_ai.request.model", Value::Text(self.config.preset.model.clone())),
         ]);
         fields
     }

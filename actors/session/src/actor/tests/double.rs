@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 use super::audience::Audience;
 use super::journal::{FakeJournal, item};
+use crate::settings::{Preset, Presets};
 use crate::{Deps, Neighbours, Session, SessionConfig, Shared, Transcripts};
 
 /// A session among probes.
@@ -54,11 +55,16 @@ fn config() -> SessionConfig {
         push_limits: Default::default(),
         workspace: "/w".into(),
         prompt: Default::default(),
-        model: "m".into(),
         provider: "p".into(),
-        max_tokens: 1000,
-        temperature: 0.1,
-        context_window_tokens: 65_000,
+        preset: Preset {
+            model: "m".into(),
+            max_tokens: 1000,
+            context_window_tokens: 65_000,
+            temperature: 0.1,
+            effort: None,
+            elsewhere: None,
+        },
+        presets: Presets::default(),
         context_block_limit: None,
         runtime_context: false,
         max_tool_iterations: 3,

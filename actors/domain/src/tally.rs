@@ -1,0 +1,111 @@
+//! What a session was set to, and how far it is: told by its entries, in the order of the file. Pure.
+//!
+//! What is set stays set across `/new` and across branches, until it is set otherwise. The model is kept as a `custom`
+//! entry, the level of thinking as a `thinking_level_change`, which other programs know as well.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::chat::Usage;
+use crate::transcript::{Entry, EntryKind, Note};
+
+/// The `customType` of the entry that sets the model.
+pub const MODEL_NOTE: &str = "greenroom.model";
+
+/// Levels of thinking that can be set, in the words of providers but for the first, which asks for none.
+pub const LEVELS: [&str; 6] = [OFF, "minimal", "low", "medium", "high", "xhigh"];
+
+/// The level that asks for no thinking.
+pub const OFF: &str = "off";
+
+/// In place of a level or a preset: as configured.
+pub const DEFAULT: &str = "default";
+
+/// Data of a [`MODEL_NOTE`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelNote {
+    /// Name of a preset; none is the configured model.
+    pub preset: Option<Arc<str>>,
+}
+
+/// What is known so far.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// The preset that was set.
+    pub preset: Option<Arc<str>>,
+    /// The level of thinking that was set, one of [`LEVELS`].
+    pub effort: Option<Arc<str>>,
+    /// Messages of people and of the model since the conversation began.
+    pub messages: u32,
+    /// What the last model call of it took.
+    pub last: Option<Usage>,
+}
+
+impl Tally {
+    /// Goes on with the next entry of the file.
+    pub fn see(&mut self, entry: &Entry) {
+        match &entry.kind {
+            EntryKind::User(user) => self.messages += u32::from(!user.is_command()),
+            EntryKind::Assistant(assistant) if !assistant.transcript_only => {
+                self.messages += 1;
+                let usage = assistant.message.usage;
+                self.last = Some(usage).filter(|usage| usage.input_tokens > 0).or(self.last);
+            }
+            EntryKind::Reset { .. } => (self.messages, self.last) = (0, None),
+            EntryKind::Silent(Note::Thinking(level)) if **level == *DEFAULT => self.effort = None,
+            EntryKind::Silent(Note::Thinking(level)) if LEVELS.contains(&&**level) => {
+                self.effort = Some(Arc::clone(level));
+            }
+            EntryKind::Silent(Note::Custom { kind, data: Some(data) }) if **kind == *MODEL_NOTE => {
+                if let Ok(ModelNote { preset }) = serde_json::from_str(data) {
+                    self.preset = preset;
+                }
+            }
+            EntryKind::Assistant(_)
+            | EntryKind::ToolResult(_)
+            | EntryKind::Shown(_)
+            | EntryKind::Compaction { .. }
+            | EntryKind::BranchSummary(_)
+            | EntryKind::Silent(_)
+            | EntryKind::Leaf { .. }
+            | EntryKind::Opaque => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transcript::read_lines;
+
+    fn of(lines: &[&str]) -> Tally {
+        let mut tally = Tally::default();
+        read_lines(lines.join("\n").as_bytes()).entries().iter().for_each(|entry| tally.see(entry));
+        tally
+    }
+
+    #[test]
+    fn the_last_word_counts_and_a_new_conversation_keeps_it() {
+        let user = r#"{"type":"message","id":"a","message":{"role":"user","content":"hi"}}"#;
+        let command = r#"{"type":"message","id":"b","message":{"role":"user","content":"/x","command":true,"turnId":"01890a5d-ac96-774b-bcce-b302099a8057","idempotencyKey":"ws:m","bodyHash":"0000000000000001"}}"#;
+        let answer = r#"{"type":"message","id":"c","message":{"role":"assistant","content":[],"provider":"p","model":"m","usage":{"input":7,"output":2,"cacheRead":3},"stopReason":"stop"}}"#;
+        let model = r#"{"type":"custom","id":"d","customType":"greenroom.model","data":{"preset":"fast"}}"#;
+        let think = r#"{"type":"thinking_level_change","id":"e","thinkingLevel":"high"}"#;
+        let reset = r#"{"type":"reset","id":"f","reason":"new"}"#;
+        let all = of(&[user, command, answer, model, think]);
+        assert_eq!((all.preset.as_deref(), all.effort.as_deref()), (Some("fast"), Some("high")));
+        assert_eq!(all.messages, 2);
+        assert_eq!(all.last.map(|usage| usage.output_tokens), Some(2));
+        let anew = of(&[user, answer, model, think, reset]);
+        assert_eq!(anew, Tally { messages: 0, last: None, ..all.clone() });
+        let back = r#"{"type":"custom","id":"g","customType":"greenroom.model","data":{"preset":null}}"#;
+        let usual = r#"{"type":"thinking_level_change","id":"h","thinkingLevel":"default"}"#;
+        let odd = r#"{"type":"thinking_level_change","id":"i","thinkingLevel":"adaptive"}"#;
+        let broken = r#"{"type":"custom","id":"j","customType":"greenroom.model","data":7}"#;
+        let end = of(&[user, model, think, odd, broken]);
+        assert_eq!((end.preset.as_deref(), end.effort.as_deref()), (Some("fast"), Some("high")));
+        assert_eq!(of(&[user, model, think, back, usual]).preset, None);
+        assert_eq!(of(&[user, model, think, back, usual]).effort, None);
+    }
+}

@@ -1,0 +1,77 @@
+//! What people set for their session: its model, and how hard it thinks.
+
+use serde_json::{Value, json};
+use testkit::model::Model;
+
+use crate::support::{Gateway, Place};
+
+fn presets() -> Value {
+    json!({"modelPresets": {
+        "fast": {"model": "small", "maxTokens": 100, "temperature": 0.5, "reasoningEffort": "low"},
+        "farAway": {"model": "gpt-5", "provider": "openai"},
+    }})
+}
+
+async fn told(gateway: &Gateway, user: &str, text: &str) -> String {
+    let body = json!({"user": user, "messages": [{"role": "user", "content": text}]});
+    let (status, body) = gateway.chat(body, None).await;
+    assert_eq!(status, 200, "{body}");
+    body["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+}
+
+/// Model, bound and level of thinking of the request for a message.
+async fn asked(gateway: &Gateway, model: &Model, user: &str) -> (String, u64, Value) {
+    told(gateway, user, "hello").await;
+    let request = model.requests().pop().unwrap();
+    let bound = request.get("max_tokens").or_else(|| request.get("max_completion_tokens"));
+    let bound = bound.and_then(Value::as_u64).unwrap();
+    (request["model"].as_str().unwrap().to_owned(), bound, request["reasoning_effort"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_keeps_the_model_and_the_thinking_that_it_was_set_to() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), presets());
+    let gateway = place.start().await;
+    assert_eq!(told(&gateway, "ann", "/model").await, "Model: scripted. Presets: default, far_away, fast.");
+    assert_eq!(told(&gateway, "ann", "/think").await, "Thinking: as the provider chooses.");
+    assert_eq!(asked(&gateway, &model, "ann").await, ("scripted".into(), 8192, Value::Null));
+    assert_eq!(told(&gateway, "ann", "/model FAST").await, "From now on, small (preset fast) answers here.");
+    assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("low")));
+    assert_eq!(told(&gateway, "ann", "/think HIGH").await, "From now on, the model is asked for high thinking.");
+    for refused in ["/model slow", "/model farAway", "/think more"] {
+        let why = told(&gateway, "ann", refused).await;
+        let reasons = ["There is no preset slow.", "needs provider openai", "Please write it so: /think ["];
+        assert!(reasons.iter().any(|reason| why.contains(reason)), "{why}");
+    }
+    assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("high")));
+    // Another session is another matter.
+    assert_eq!(asked(&gateway, &model, "bob").await, ("scripted".into(), 8192, Value::Null));
+    told(&gateway, "ann", "/new").await;
+    assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("high")));
+    gateway.kill_nine();
+    let gateway = place.start().await;
+    let status = told(&gateway, "ann", "/status").await;
+    let lines: Vec<&str> = status.lines().collect();
+    assert_eq!(&lines[..2], ["Idle.", "Model: small (preset fast), thinking: high."]);
+    assert!(lines[2].starts_with("Conversation: 2 messages, ") && lines[2].ends_with(" of 200000 tokens (0 %)."));
+    assert!(lines[3].starts_with("Last model call: ") && lines[4].starts_with("Greenroom 0."), "{status}");
+    assert!(status.ends_with(", 0 turns running."), "{status}");
+    assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("high")));
+    told(&gateway, "ann", "/think off").await;
+    assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, Value::Null));
+    told(&gateway, "ann", "/think default").await;
+    assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("low")));
+    gateway.terminate().await;
+
+    // The preset is gone, and the model answers all the same.
+    let written = std::fs::read_to_string(place.path().join("config.json")).unwrap();
+    place.write_config(&written.replace("\"modelPresets\"", "\"transcription\""));
+    let gateway = place.start().await;
+    assert_eq!(asked(&gateway, &model, "ann").await, ("scripted".into(), 8192, Value::Null));
+    assert_eq!(
+        told(&gateway, "ann", "/model").await,
+        "Model: scripted. Preset fast is not available any more. No presets are configured."
+    );
+    gateway.terminate().await;
+}
