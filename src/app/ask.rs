@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 use channel::hub::{Keep, Shown, Sink, Watch};
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
+use domain::queue::QueueAsk;
 use futures::Stream;
 use protocol::journal::{DuplicateState, Enqueue, Enqueued};
-use protocol::session::{Mail, Status, Stopped, TurnRecord};
+use protocol::session::{Mail, QueueState, Status, Stopped, TurnRecord};
 use protocol::turn::{Finished, Route, TurnEvent, TurnProgress};
 use tokio::sync::{mpsc, oneshot};
 
@@ -124,6 +125,13 @@ impl App {
         let (reply, status) = oneshot::channel();
         self.sessions().tell(key, Mail::Status { reply })?;
         Ok(status.await?)
+    }
+
+    /// Shows or sets what becomes of messages that come to a session while a turn runs.
+    pub async fn queue(&self, key: &SessionKey, ask: QueueAsk) -> anyhow::Result<QueueState> {
+        let (reply, state) = oneshot::channel();
+        self.sessions().tell(key, Mail::Queue { ask, reply })?;
+        Ok(state.await?)
     }
 
     /// What the transcript says about a turn.

@@ -153,6 +153,7 @@ pub fn journal(loaded: &Loaded) -> journal::Options {
         inbox_max: u32::try_from(config.runtime.inbox_max).unwrap_or(u32::MAX),
         inbox_max_bytes: config.runtime.inbox_max_bytes,
         queued_max_bytes: config.runtime.queued_max_bytes,
+        queue_cap: config.queue.rules().refuses_above(),
         durability: match config.runtime.durability {
             Durability::Full => journal::Durability::Full,
             Durability::Os => journal::Durability::Os,

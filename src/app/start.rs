@@ -241,5 +241,6 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
         push_limits,
         policies: Arc::new(super::sessions::policies(&loaded.config)),
         reset: super::sessions::reset(&loaded.config),
+        queue: loaded.config.queue.rules(),
     }
 }

@@ -97,6 +97,11 @@ async fn answer(host: &Host, key: &SessionKey, text: &str) -> anyhow::Result<GoO
             Host::Gateway(_) => once(host, key, text).await?,
             Host::Here(_) => return Err(Exit::new(ExitCode::NoGateway, "no gateway runs here to be restarted").into()),
         },
+        Line::Control(Control::Queue(ask)) => match host {
+            Host::Here(app) => print(&app.queue(key, ask).await?.to_string())?,
+            // The gateway answers it like a message.
+            Host::Gateway(_) => once(host, key, text).await?,
+        },
         Line::Control(Control::Stop { all }) => print(&host.stop(key, all).await?)?,
         Line::Refused(refused) => return Err(Exit::new(ExitCode::Usage, refused.to_string()).into()),
         Line::Message(text) => once(host, key, text).await?,

@@ -27,6 +27,7 @@ mod locations;
 mod position;
 mod presets;
 mod providers;
+mod queue;
 mod rules;
 mod schema;
 mod secret;

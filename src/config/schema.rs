@@ -1,7 +1,7 @@
 //! The configuration itself: one struct per part of the program, its defaults, and the table of its keys.
 //!
 //! **Source of names and defaults:** the configuration schema of nanobot 0.3.5 for the sections that it has;
-//! `runtime`, `journal`, `supervision` and `admin` are Greenroom's own. A key under `unused` is legal in a
+//! `runtime`, `journal`, `supervision`, `queue` and `admin` are Greenroom's own. A key under `unused` is legal in a
 //! file but not acted on by this version.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::key::{Key, Kind, Section};
 use super::presets::ModelPreset;
+use super::queue::Queue;
 use super::secret::Secret;
 use super::sessions::{BindingConfig, Session, TOOL_PROFILES, ToolProfile};
 
@@ -44,12 +45,14 @@ section! {
         supervision: Supervision = Supervision::default(), Kind::Section(Supervision::SECTION);
         /// Conversations: how they are shared, what they may do, when they begin anew.
         session: Session = Session::default(), Kind::Section(Session::SECTION);
+        /// What becomes of messages that come while a turn of their session runs.
+        queue: Queue = Queue::default(), Kind::Section(Queue::SECTION);
         /// Which agent a message is for; the most exact one wins, then the first.
         bindings: Vec<BindingConfig> = Vec::new(), Kind::Sections(BindingConfig::SECTION);
         /// Access to the admin API.
         admin: Admin = Admin::default(), Kind::Section(Admin::SECTION);
     }
-    unused ["transcription" "queue"]
+    unused ["transcription"]
 }
 
 section! {

@@ -33,6 +33,7 @@ mod restart;
 mod settings;
 mod simulation;
 mod soak;
+mod steering;
 mod stories;
 mod streams;
 mod supervision;

@@ -14,7 +14,7 @@ fn cursor(event: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_messages_behind_a_running_turn_are_all_answered_in_order_after_a_kill() {
-    let place = Place::new(json!({}));
+    let place = Place::new(json!({"queue": {"mode": "followup"}}));
     let gateway = place.start().await;
     let mut socket = gateway.websocket("").await;
     socket.until("ready").await;

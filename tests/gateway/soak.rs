@@ -80,6 +80,7 @@ async fn ten_thousand_turns_of_one_session_leave_everything_as_large_as_after_th
     let place = Place::new(json!({
         "journal": {"segmentBytes": SEGMENT},
         "runtime": {"contextSeconds": 1},
+        "queue": {"cap": AT_ONCE},
     }));
     let gateway = place.start().await;
     converse(&gateway, 0, WARM).await;

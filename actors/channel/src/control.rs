@@ -7,6 +7,7 @@ use std::time::Duration;
 use domain::chat::Usage;
 use domain::command::{Control, Parsed, help};
 use domain::ids::SessionKey;
+use domain::queue::QueueAsk;
 use domain::text::counted;
 use protocol::session::{About, Mail, State, Status, Stopped};
 use tokio::sync::oneshot;
@@ -55,6 +56,7 @@ impl AtOnce {
                 Asked::Asleep => "Nothing is running here.".to_owned(),
                 Asked::Silent => SILENT.to_owned(),
             },
+            Self::Control(Control::Queue(ask)) => queue(doors, key, ask).await,
             Self::Control(Control::Status) => match awake(doors, key).await {
                 Asked::Answer(status) => format!("{}\n{}", status_text(&status), process_text(doors)),
                 Asked::Asleep => format!("Idle.\n{}", process_text(doors)),
@@ -117,6 +119,23 @@ async fn awake(doors: &Doors, key: &SessionKey) -> Asked<Status> {
         }
     }
     Asked::Asleep
+}
+
+/// Shows or sets the rules of a session's queue. One that sleeps is woken: it alone knows them.
+async fn queue(doors: &Doors, key: &SessionKey, ask: QueueAsk) -> String {
+    // It may go away with the question in hand; then its next incarnation is asked.
+    for _ in 0..LOOKS_MAX {
+        let (reply, answer) = oneshot::channel();
+        if doors.sessions.tell(key, Mail::Queue { ask, reply }).is_err() {
+            break;
+        }
+        match tokio::time::timeout(ANSWER_MAX, answer).await {
+            Ok(Ok(state)) => return state.to_string(),
+            Ok(Err(_)) => tokio::time::sleep(LOOK_EVERY).await,
+            Err(_) => break,
+        }
+    }
+    SILENT.to_owned()
 }
 
 /// Asks, and asks again when the session went away with the question in hand. When it crashed before it came to the

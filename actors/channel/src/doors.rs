@@ -8,14 +8,14 @@ use std::time::Duration;
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use prometheus_client::metrics::gauge::Gauge;
-use protocol::journal::{Enqueue, Enqueued, Journal, Told};
+use protocol::journal::{AcceptedState, Enqueue, Enqueued, Journal, Told};
 use protocol::metrics::{ByBound, ByCache, ByDoor, ByDoorReason, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::session::State;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::trace::{Span, Step, Value, born_us};
 use protocol::transcripts::TranscriptReader;
-use protocol::turn::Route;
+use protocol::turn::{Lane, Route};
 use sha2::{Digest, Sha256};
 use supervision::Kernel;
 use supervision::ports::Ports;
@@ -295,6 +295,17 @@ impl Doors {
     /// Why a message that was taken does not run for now, as `/ready` names it.
     pub(crate) fn held(&self, key: &SessionKey) -> Option<&'static str> {
         (self.sessions.state(key) == Some(State::Held)).then_some("sessions_held")
+    }
+
+    /// What becomes of an accepted message, in a word. `lane`: to be taken up by the turn that runs it must be of its lane;
+    /// that it is offered to it does not mean that it will be in time.
+    pub(crate) fn state_word(&self, key: &SessionKey, state: AcceptedState, lane: Option<Lane>) -> &'static str {
+        match state {
+            AcceptedState::Running => "running",
+            AcceptedState::Queued if lane.is_some() && lane == self.sessions.steers(key) => "steered",
+            AcceptedState::Queued => "queued",
+            AcceptedState::Quarantined => "quarantined",
+        }
     }
 
     /// Waits for the journal's verdict, and counts it. `None` stands for a journal that is gone.

@@ -10,6 +10,7 @@ use std::fmt::{self, Write as _};
 
 use crate::body::{HistorySource, TurnBody};
 use crate::chat::plain_text;
+use crate::queue::{self, QueueAsk};
 use crate::tally::{DEFAULT, LEVELS};
 use crate::text::one_line;
 
@@ -46,6 +47,8 @@ pub enum Control {
     },
     /// Say what the session does.
     Status,
+    /// Show or set what becomes of messages that come while a turn runs.
+    Queue(QueueAsk),
     /// Say what commands there are.
     Help,
     /// Stop the process in order, and start it again.
@@ -129,6 +132,11 @@ pub const TABLE: &[Entry] = &[
     entry("/status", "/status", "what this session is doing"),
     entry("/stop", "/stop [all]", "cancel the running turn; with `all` the waiting messages too"),
     entry("/restart", "/restart", "stop the gateway in order and start it again"),
+    entry(
+        "/queue",
+        "/queue [steer|followup|collect|interrupt] [cap:n] [drop:refuse|old|summarize] [debounce:ms]",
+        "what becomes of messages that come while a turn runs; `/queue default` as configured",
+    ),
     entry("/new", "/new [message]", "begin a new conversation, with that message or the next"),
     entry("/reset", "/reset [message]", "the same"),
     entry("/compact", "/compact", "let the model see only the last 8 messages and what is labelled, to make room"),
@@ -156,7 +164,6 @@ const ABSENT: &[&str] = &[
     "/evaluator-prompt",
     "/goal",
     "/pairing",
-    "/queue",
     "/skill",
     "/title",
     "/trigger",
@@ -225,6 +232,7 @@ fn understand(name: &str, rest: &str) -> Option<Parsed> {
         ("/help", "") => Control::Help,
         ("/restart", "") => Control::Restart,
         ("/status", "") => Control::Status,
+        ("/queue", rest) => Control::Queue(queue::parse(rest)?),
         ("/stop", "") => Control::Stop { all: false },
         ("/stop", all) if all.eq_ignore_ascii_case("all") => Control::Stop { all: true },
         (_, _) => return understand_turn(name, rest).map(Parsed::Turn),

@@ -13,6 +13,7 @@ pub mod ids;
 pub mod keys;
 pub mod policy;
 pub mod prompt;
+pub mod queue;
 pub mod request;
 pub mod reset;
 pub mod retention;

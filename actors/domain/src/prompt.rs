@@ -16,7 +16,7 @@ mod templates;
 
 pub use hint::Hint;
 pub use notices::{
-    CANCELLED_NOTICE, EMPTY_ANSWER, dead_letter_notice, failed_notice, max_rounds_notice, stuck_notice,
+    CANCELLED_NOTICE, DROPPED_NOTICE, EMPTY_ANSWER, dead_letter_notice, failed_notice, max_rounds_notice, stuck_notice,
     too_large_notice,
 };
 pub use nudge::Nudge;

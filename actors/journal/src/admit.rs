@@ -28,6 +28,8 @@ pub struct Bounds {
     pub inbox_max_bytes: u64,
     /// Bytes of open bodies in the process.
     pub queued_max_bytes: u64,
+    /// Open turns behind the first one, per session that has no such bound of its own.
+    pub queue_cap: Option<u32>,
 }
 
 /// What is so at this moment, apart from the key.
@@ -98,7 +100,10 @@ fn refuse(key: &KeyState, message: &Enqueue, bounds: &Bounds, gate: &Gate) -> Op
     if gate.disk_busy {
         return Some(busy(RETRY_DISK_MS, BusyReason::Disk));
     }
-    if key.open.len() >= bounds.inbox_max as usize || key.open_bytes + bytes > bounds.inbox_max_bytes {
+    let cap = key.queue_cap.or(bounds.queue_cap).map_or(u64::MAX, u64::from);
+    let waiting_full = (key.open.len() as u64).checked_sub(1).is_some_and(|waiting| waiting >= cap);
+    let full = key.open.len() >= bounds.inbox_max as usize || key.open_bytes + bytes > bounds.inbox_max_bytes;
+    if waiting_full || full {
         return Some(match key.quarantined_until(gate.now_ms) {
             Some(until_ms) => Enqueued::Quarantined { until_ms },
             None => session_full(key.open.len()),

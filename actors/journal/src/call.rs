@@ -29,6 +29,8 @@ pub enum Call {
     Accepted(LogPosition, Sender<Result<Arc<Accepted>, JournalError>>),
     /// See [`protocol::journal::Journal::release`].
     Release(SessionKey, Epoch),
+    /// See [`protocol::journal::Journal::bound`].
+    Bound(SessionKey, Option<u32>),
     /// See [`protocol::journal::Journal::ended`].
     Ended(SessionKey, Sender<Result<Option<Moving>, JournalError>>),
     /// See [`protocol::journal::Journal::moved`].

@@ -188,13 +188,8 @@ impl Engine {
                     self.note(Record::Forgotten { key });
                 }
             }
-            Call::Ended(key, reply) => match self.state.moving.of(&key) {
-                Some(ended) => {
-                    let ended = Box::new((ended.moving.clone(), ended.lines.clone()));
-                    self.replies.push(Reply::Ended(ended, reply));
-                }
-                None => drop(reply.send(Ok(None))),
-            },
+            Call::Bound(key, cap) => self.state.bound(&key, cap),
+            Call::Ended(key, reply) => self.tell_ended(&key, reply),
             Call::Moved(key, session) => self.moved(key, session),
             Call::Quarantine(quarantine, reply) => {
                 let size = 128 + quarantine.key.as_str().len() + quarantine.reason.len();
@@ -302,6 +297,7 @@ impl Engine {
             | Call::DeadLetters(_)
             | Call::Outgoing(_)
             | Call::Release(..)
+            | Call::Bound(..)
             | Call::Moved(..)
             | Call::Drain
             | Call::RecentIds(_)

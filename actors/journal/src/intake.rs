@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use domain::ids::{MessageId, SessionId, SessionKey};
 use protocol::journal::{
-    Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, LeftBy, Loaded, LogPosition, OutRow,
-    Queued, RecentId, Told, TurnEnd,
+    Accepted, BusyReason, Commit, CommitOutcome, Enqueue, Enqueued, JournalError, LeftBy, Loaded, LogPosition, Moving,
+    OutRow, Queued, RecentId, Told, TurnEnd,
 };
 use supervision::planted::{Bug, planted};
 use supervision::pressure::Level;
@@ -60,6 +60,7 @@ impl Engine {
             inbox_max: self.options.inbox_max,
             inbox_max_bytes: self.options.inbox_max_bytes,
             queued_max_bytes: self.options.queued_max_bytes,
+            queue_cap: self.options.queue_cap,
         };
         let fresh;
         let key = match self.state.keys.get(&message.key) {
@@ -105,6 +106,17 @@ impl Engine {
                     None => self.replies.push(Reply::Enqueue(answer, told)),
                 }
             }
+        }
+    }
+
+    pub(crate) fn tell_ended(&mut self, key: &SessionKey, reply: Sender<Result<Option<Moving>, JournalError>>) {
+        match self.state.moving.of(key) {
+            Some(ended) => {
+                let ended = Box::new((ended.moving.clone(), ended.lines.clone()));
+                self.replies.push(Reply::Ended(ended, reply));
+            }
+            // The asker may be gone.
+            None => drop(reply.send(Ok(None))),
         }
     }
 

@@ -141,6 +141,10 @@ impl Journal for LogJournal {
         self.tell(Call::Release(key, epoch));
     }
 
+    fn bound(&self, key: SessionKey, cap: Option<u32>) {
+        self.tell(Call::Bound(key, cap));
+    }
+
     fn view_written(&self, written: ViewWritten) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(written);
     }

@@ -163,6 +163,8 @@ pub struct KeyState {
     pub loaded: bool,
     /// Its transcript was closed and nothing came since.
     pub closed: bool,
+    /// The bound of its incarnation, if that has one of its own: turns behind the first open one.
+    pub queue_cap: Option<u32>,
 }
 
 impl KeyState {
@@ -188,6 +190,7 @@ impl KeyState {
             finding: false,
             loaded: false,
             closed: false,
+            queue_cap: None,
         }
     }
 

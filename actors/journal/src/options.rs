@@ -28,6 +28,9 @@ pub struct Options {
     pub inbox_max_bytes: u64,
     /// `runtime.queuedMaxBytes`: bytes of open bodies in the process.
     pub queued_max_bytes: u64,
+    /// `queue.cap`, where `queue.drop` is `refuse`: turns that wait per session, besides the first open one. A session may
+    /// have another.
+    pub queue_cap: Option<u32>,
     /// `runtime.durability`.
     pub durability: Durability,
     /// Whether messages have to be refused for want of memory.
@@ -45,6 +48,7 @@ impl Options {
             inbox_max: 64,
             inbox_max_bytes: 8 << 20,
             queued_max_bytes: 1 << 30,
+            queue_cap: None,
             durability: Durability::Full,
             memory: Arc::default(),
         }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Sessions::tell`] | doors | – ; wakes the session when it sleeps |
 //! | [`Sessions::tell_live`] | doors | whether it is live; a sleeping one is left asleep, a quarantined one answers control |
-//! | [`Sessions::state`], [`Sessions::tree`], [`Sessions::top`], [`Sessions::live`] | doors | a snapshot |
+//! | [`Sessions::state`], [`Sessions::steers`], [`Sessions::tree`], [`Sessions::top`], [`Sessions::live`] | doors | a snapshot |
 //! | [`Sessions::release`] | doors | ends a quarantine |
 
 use domain::ids::SessionKey;
@@ -12,6 +12,7 @@ use domain::ids::SessionKey;
 use crate::session::{Mail, State};
 use crate::supervision::TreeNode;
 use crate::top::{SessionsTop, TopQuery};
+use crate::turn::Lane;
 
 /// Finds, starts and reaches sessions. All calls return at once and may come from any thread.
 pub trait Sessions: Send + Sync + 'static {
@@ -22,6 +23,8 @@ pub trait Sessions: Send + Sync + 'static {
     fn tell_live(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail>;
     /// What a session does; `None` when it is not in memory and waits for nothing.
     fn state(&self, key: &SessionKey) -> Option<State>;
+    /// Which messages the running turn of a session takes up.
+    fn steers(&self, key: &SessionKey) -> Option<Lane>;
     /// How many sessions are live.
     fn live(&self) -> usize;
     /// The live supervision tree.

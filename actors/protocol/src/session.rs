@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | [`Mail::Queued`] | registry, for the journal | – | any; the inbox sorts by `seq` and drops what it has |
 //! | [`Mail::Stop`] | doors | [`Stopped`], at once; while it loads: remembered | never behind a turn |
+//! | [`Mail::Queue`] | doors | [`QueueState`], as soon as what is set is durable | never behind a turn |
 //! | [`Mail::Status`] | doors | [`Status`], at once, also while loading | never behind a turn |
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
@@ -20,11 +21,13 @@
 //! One enum instead of a struct per message: a registry slot then holds a single recipient, which is what 100,000 idle
 //! sessions can afford.
 
+use std::fmt;
 use std::sync::Arc;
 
 use actix::Recipient;
 use domain::chat::{StopReason, Usage};
 use domain::ids::{Attempt, Epoch, SessionId, SessionKey, TurnId};
+use domain::queue::{QueueAsk, QueueRules};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -44,6 +47,13 @@ pub enum Mail {
         all: bool,
         /// The answer.
         reply: oneshot::Sender<Stopped>,
+    },
+    /// What are the rules of your queue? Or: these are.
+    Queue {
+        /// Which.
+        ask: QueueAsk,
+        /// The answer; what is set is durable then.
+        reply: oneshot::Sender<QueueState>,
     },
     /// What are you doing?
     Status {
@@ -109,6 +119,25 @@ pub struct Stopped {
     /// never journalled: a process that ends before forgets it, and whoever asked is told so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub later: bool,
+}
+
+/// Answer to [`Mail::Queue`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueState {
+    /// The rules that hold.
+    pub rules: QueueRules,
+    /// Waiting turns.
+    pub waiting: u32,
+}
+
+// === impl QueueState ===
+
+/// As people are told.
+impl fmt::Display for QueueState {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rules, waiting } = self;
+        write!(out, "Queue: {rules}. {waiting} waiting.")
+    }
 }
 
 /// Answer to [`Mail::Close`].
@@ -259,6 +288,8 @@ pub enum TurnRecord {
     Ended {
         /// The verdict.
         result: TurnResult,
+        /// The turn that took its message up, if one did: then the text is what that one answered, if it has.
+        into: Option<TurnId>,
         /// The text that the user was given.
         text: String,
         /// Why the model stopped last.

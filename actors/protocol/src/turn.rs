@@ -1,11 +1,13 @@
 //! What a turn shows to the outside while it runs, and the stamp that ties late events to it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::chat::{StopReason, Usage};
-use domain::ids::{Attempt, Epoch, SessionKey, ToolCallId, TurnId};
+use domain::ids::{Attempt, Epoch, SessionKey, Source, ToolCallId, TurnId};
 
 /// Says which incarnation and which attempt an event belongs to. An event with another stamp than the running one is
 /// dropped and counted.
@@ -38,7 +40,7 @@ impl Pulse {
 }
 
 /// Where a reply goes. Stored with the message, so that it outlives a restart.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Route {
     /// To whoever watches the chat; the transcript is the delivery.
@@ -48,6 +50,11 @@ pub enum Route {
     /// To a chat of a channel that is told: through the outbox.
     Push(PushRoute),
 }
+
+/// What a message must have in common with the running turn to be taken up by it: its door, and the way back. Only good
+/// for a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane(NonZeroU32);
 
 /// A chat of a channel. Every part is a name of the channel's own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -61,6 +68,20 @@ pub struct PushRoute {
     /// The thread in the chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<Arc<str>>,
+}
+
+// === impl Lane ===
+
+impl Lane {
+    /// That of a message; none for one whose sender waits for an answer of its own.
+    pub fn of(source: &Source, route: &Route) -> Option<Self> {
+        if *route == Route::Reply {
+            return None;
+        }
+        let mut hasher = DefaultHasher::new();
+        (source, route).hash(&mut hasher);
+        NonZeroU32::new(hasher.finish() as u32 | 1).map(Self)
+    }
 }
 
 /// One event of a turn. `seq` counts from 1 in each attempt; `(turn, attempt, seq)` is a cursor to resume from.
@@ -147,6 +168,8 @@ pub struct FileEdit {
 pub struct Finished {
     /// The verdict.
     pub result: TurnResult,
+    /// Of a turn that [`TurnResult::Joined`]: the one that took its message up.
+    pub into: Option<TurnId>,
     /// The final text: the answer, or the notice that the user is shown.
     pub text: String,
     /// Why the model stopped; [`StopReason::Error`] or [`StopReason::Aborted`] when the turn was not answered.

@@ -19,7 +19,7 @@ impl Registry {
             Some(slot) if slot.note.state == State::Restarting => slot.note,
             Some(_) => return Err(mail),
             None if sector.waitlist.is_quarantined(key) => {
-                Note { state: State::Quarantined, turn: None, inbox: sector.waitlist.inbox(key) }
+                Note { state: State::Quarantined, turn: None, inbox: sector.waitlist.inbox(key), steers: None }
             }
             None => return Err(mail),
         };
@@ -35,6 +35,7 @@ impl Registry {
                 }
             }
             mail @ (Mail::Queued(_)
+            | Mail::Queue { .. }
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
             | Mail::Edit { .. }

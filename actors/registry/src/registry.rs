@@ -12,6 +12,7 @@ use protocol::registry::{Sessions, Unreachable};
 use protocol::session::{Address, Mail, State};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery};
+use protocol::turn::Lane;
 use supervision::planted::{Bug, planted};
 use supervision::pressure::{Level, Pressure};
 use supervision::spawn::OnDown;
@@ -332,6 +333,10 @@ impl Sessions for Registry {
     fn state(&self, key: &SessionKey) -> Option<State> {
         let (_, sector) = self.sector(key);
         sector.slots.view(key).map(|slot| slot.note.state).or_else(|| sector.waitlist.state(key))
+    }
+
+    fn steers(&self, key: &SessionKey) -> Option<Lane> {
+        self.sector(key).1.slots.view(key)?.note.steers
     }
 
     fn live(&self) -> usize {

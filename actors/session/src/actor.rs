@@ -19,6 +19,7 @@ mod live;
 mod load;
 mod model;
 mod perform;
+mod queue;
 mod read;
 mod spans;
 mod stall;
@@ -133,7 +134,7 @@ impl Session {
             stuck_loads: 0,
             swept: false,
             lined_at: None,
-            noted: Note { state: State::Loading, turn: None, inbox: 0 },
+            noted: Note { state: State::Loading, turn: None, inbox: 0, steers: None },
             state: Life::Loading(Box::new(loading)),
         }
     }
@@ -169,6 +170,7 @@ impl Session {
                     loading.keep(Mail::Stop { all, reply: oneshot::channel().0 });
                 }
                 Mail::CancelTurn { .. }
+                | Mail::Queue { .. }
                 | Mail::ReadTurn { .. }
                 | Mail::Edit { .. }
                 | Mail::Close { .. }
@@ -198,6 +200,7 @@ impl Session {
                     self.perform(effects, ctx);
                 }
             }
+            Mail::Queue { ask, reply } => self.ask_queue(ask, reply, ctx),
             Mail::Status { reply } => answer(reply, self.status()),
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
@@ -251,17 +254,20 @@ impl Session {
     /// Shows the tree what the session does.
     fn note(&mut self) {
         let note = match &self.state {
-            Life::Loading(loading) => Note { state: loading.state(), turn: None, inbox: count(loading.early.len()) },
+            Life::Loading(loading) => {
+                Note { state: loading.state(), turn: None, inbox: count(loading.early.len()), steers: None }
+            }
             Life::Live(live) => Note {
                 state: live.machine.state(),
                 turn: live.machine.running().map(|(turn, ..)| turn),
                 inbox: count(live.machine.waiting()),
+                steers: live.machine.steers(),
             },
             Life::Gone => return,
         };
         if note != self.noted {
             self.noted = note;
-            self.lease.note(note.state, note.turn, note.inbox);
+            self.lease.note(note);
         }
     }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::body::TurnBody;
-use domain::chat::{Message, StopReason};
+use domain::chat::{Message, StopReason, Usage, plain_text};
 use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
-use domain::prompt::{Built, Nudge, RequestParts, Round, chat_request, past_of};
+use domain::prompt::{Built, DROPPED_NOTICE, Nudge, RequestParts, Round, chat_request, past_of};
 use domain::tally::Tally;
 use domain::transcript::{Entry, Transcript, TreeIndex, UserMark, turn_record};
 use protocol::session::TurnRecord;
@@ -150,6 +150,15 @@ impl Drop for Context {
 /// What `transcript` has of a turn, for its asker.
 pub fn record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> {
     use domain::transcript::TurnClose;
+    if let Some(into) = joined(transcript, turn) {
+        let answer = record(transcript, into).and_then(|record| match record {
+            TurnRecord::Ended { text, stop, usage, model, .. } => Some((text, stop, usage, model)),
+            TurnRecord::Open => None,
+        });
+        let open = || (String::new(), StopReason::Stop, Usage::default(), String::new());
+        let (text, stop, usage, model) = answer.unwrap_or_else(open);
+        return Some(TurnRecord::Ended { result: TurnResult::Joined, into: Some(into), text, stop, usage, model });
+    }
     let record = turn_record(transcript, turn)?;
     let Some(end) = record.end else { return Some(TurnRecord::Open) };
     let (result, text) = match end {
@@ -159,7 +168,16 @@ pub fn record(transcript: &Transcript, turn: TurnId) -> Option<TurnRecord> {
         TurnClose::Cancelled => (TurnResult::Cancelled, record.error.unwrap_or(record.text)),
     };
     let stop = record.stop.unwrap_or(StopReason::Stop);
-    Some(TurnRecord::Ended { result, text, stop, usage: record.usage, model: record.model.to_string() })
+    let (usage, model) = (record.usage, record.model.to_string());
+    Some(TurnRecord::Ended { result, into: None, text, stop, usage, model })
+}
+
+/// The turn that took up the message of `turn`, in whichever branch; never a turn that was taken up itself.
+fn joined(transcript: &Transcript, turn: TurnId) -> Option<TurnId> {
+    let entries = transcript.entries().iter();
+    let of = |of: TurnId| entries.clone().rev().filter(move |entry| entry.turn() == Some(of));
+    let into = of(turn).find_map(Entry::joined)?;
+    of(into).all(|entry| entry.joined().is_none()).then_some(into)
 }
 
 /// Which of `turns` have their end in the transcript.
@@ -174,7 +192,11 @@ pub fn answered(tree: &TreeIndex, turns: &HashSet<TurnId>) -> HashSet<TurnId> {
 /// How far `turn` stands in `transcript`.
 pub fn written(transcript: &Transcript, turn: TurnId) -> Written {
     let mut written = Written::default();
+    let mut joins = false;
     for entry in transcript.path_to_leaf() {
+        let joined = entry.joined() == Some(turn);
+        written.steered += u32::from(joined && !joins && !written.messages.is_empty());
+        joins = joined;
         if entry.turn() != Some(turn) {
             continue;
         }
@@ -187,4 +209,24 @@ pub fn written(transcript: &Transcript, turn: TurnId) -> Written {
         }
     }
     written
+}
+
+/// What messages said that were dropped since the last turn that was none of them.
+pub fn dropped(transcript: &Transcript) -> Vec<String> {
+    let (mut said, mut turn) = (Vec::new(), None);
+    for entry in transcript.path_to_leaf().into_iter().rev() {
+        if let Some(assistant) = entry.assistant() {
+            if assistant.message.error.as_deref() != Some(DROPPED_NOTICE) {
+                break;
+            }
+            turn = assistant.turn;
+        } else if let Some(user) = entry.user() {
+            if entry.turn() != turn || turn.is_none() {
+                break;
+            }
+            said.push(plain_text(&user.content));
+        }
+    }
+    said.reverse();
+    said
 }

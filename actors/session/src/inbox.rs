@@ -6,9 +6,11 @@
 //! the session loads again when it has worked off the rest.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use domain::ids::{Seq, TurnId};
-use protocol::journal::InboxItem;
+use domain::prompt::{CANCELLED_NOTICE, DROPPED_NOTICE};
+use protocol::journal::{Accepted, InboxItem};
 use supervision::planted::{Bug, planted};
 
 /// How many turns may wait in memory. The journal refuses far earlier, unless it is configured above this.
@@ -36,6 +38,10 @@ pub enum Cancelled {
     Left,
     /// Its session was deleted.
     Deleted,
+    /// Too many waited.
+    Dropped,
+    /// A message came that is more urgent.
+    Interrupted,
 }
 
 impl Cancelled {
@@ -45,6 +51,8 @@ impl Cancelled {
             Self::Stopped => "stopped",
             Self::Left => "left",
             Self::Deleted => "deleted",
+            Self::Dropped => "dropped",
+            Self::Interrupted => "interrupted_by_message",
         }
     }
 
@@ -54,6 +62,16 @@ impl Cancelled {
             Self::Stopped => "it was stopped by hand",
             Self::Left => "whoever asked went away, or waits no longer",
             Self::Deleted => "its session was deleted",
+            Self::Dropped => "too many messages were waiting",
+            Self::Interrupted => "a new message came, and the queue's mode is interrupt",
+        }
+    }
+
+    /// As its user is told.
+    pub fn notice(self) -> &'static str {
+        match self {
+            Self::Stopped | Self::Left | Self::Deleted | Self::Interrupted => CANCELLED_NOTICE,
+            Self::Dropped => DROPPED_NOTICE,
         }
     }
 }
@@ -65,7 +83,7 @@ pub struct Inbox {
     running: Option<(Seq, TurnId)>,
     /// Up to here all have ended.
     ended: Seq,
-    /// Up to here the journal had told of all that were open: others have ended.
+    /// Up to here it is known of all which are open: others have ended.
     told: Seq,
     /// Of those that wait: cancelled. They end as such when they are first, so that their messages stand in the
     /// transcript, which is what knows them again.
@@ -150,6 +168,57 @@ impl Inbox {
         let why = |item: &InboxItem| (item.seq, self.why_cancelled(item.seq).unwrap_or(Cancelled::Stopped));
         self.cancelled = self.waiting.iter().map(why).collect();
         self.waiting.len() - before
+    }
+
+    /// Those that wait and were not cancelled, in order.
+    pub fn wanted(&self) -> impl Iterator<Item = &InboxItem> {
+        self.waiting.iter().filter(|item| self.why_cancelled(item.seq).is_none())
+    }
+
+    /// Cancels the oldest ones until no more than `cap` are wanted. The first open turn counts as begun: it is not one of
+    /// them.
+    pub fn drop_oldest(&mut self, cap: usize) {
+        let begun = usize::from(self.running.is_none());
+        let wanted = |item: &&InboxItem| self.why_cancelled(item.seq).is_none();
+        let waiting: Vec<Seq> = self.waiting.iter().skip(begun).filter(wanted).map(|item| item.seq).collect();
+        let surplus = waiting.len().saturating_sub(cap);
+        self.cancelled.extend(waiting.into_iter().take(surplus).map(|seq| (seq, Cancelled::Dropped)));
+    }
+
+    /// Takes out turns that end as another one took them up. Hints of them that come late are of turns that have ended.
+    pub fn join(&mut self, turns: &[TurnId]) -> Vec<InboxItem> {
+        let mut joined = Vec::with_capacity(turns.len());
+        self.waiting.retain(|item| {
+            let joins = turns.contains(&item.turn);
+            if joins {
+                joined.push(item.clone());
+            }
+            !joins
+        });
+        self.told = joined.last().map_or(self.told, |last| self.told.max(last.seq));
+        joined
+    }
+
+    /// Puts back what [`join`](Self::join) took out.
+    pub fn unjoin(&mut self, items: Vec<InboxItem>) {
+        for item in items {
+            let at = self.waiting.partition_point(|other| other.seq < item.seq);
+            self.waiting.insert(at, item);
+        }
+    }
+
+    /// Keeps the message of a turn that waits; whether it does.
+    pub fn supply(&mut self, accepted: &Arc<Accepted>) -> bool {
+        let item = self.waiting.iter_mut().find(|item| item.turn == accepted.turn);
+        item.is_some_and(|item| {
+            item.inline = Some(Arc::clone(accepted));
+            true
+        })
+    }
+
+    /// Place of the last one.
+    pub fn last(&self) -> Option<Seq> {
+        self.waiting.back().map(|item| item.seq)
     }
 
     fn why_cancelled(&self, seq: Seq) -> Option<Cancelled> {
@@ -304,6 +373,9 @@ mod tests {
         End,
         Cancel(u64),
         CancelAll,
+        /// The running turn takes up so many.
+        Join(usize, bool),
+        Drop(usize),
         /// Of the places up to the first, the journal has those open whose bit is set in the second.
         Restore(u64, u16),
     }
@@ -315,6 +387,8 @@ mod tests {
             2 => Just(Step::End),
             1 => (1..12u64).prop_map(Step::Cancel),
             1 => Just(Step::CancelAll),
+            2 => (0..3usize, any::<bool>()).prop_map(|(count, durable)| Step::Join(count, durable)),
+            1 => (0..4usize).prop_map(Step::Drop),
             1 => (0..12u64, any::<u16>()).prop_map(|(through, open)| Step::Restore(through, open)),
         ];
         proptest::collection::vec(step, 0..60)
@@ -360,6 +434,26 @@ mod tests {
                         let fresh = waiting.values().filter(|cancelled| !**cancelled).count();
                         waiting.values_mut().for_each(|cancelled| *cancelled = true);
                         prop_assert_eq!(inbox.cancel_all(), fresh);
+                    }
+                    Step::Join(count, durable) if running.is_some() => {
+                        let turns: Vec<_> = inbox.wanted().take(count).map(|item| item.turn).collect();
+                        let joined = inbox.join(&turns);
+                        prop_assert_eq!(joined.iter().map(|item| item.turn).collect::<Vec<_>>(), turns);
+                        let last = joined.last().map_or(0, |last| last.seq.0);
+                        if durable {
+                            joined.iter().for_each(|item| assert_eq!(waiting.remove(&item.seq.0), Some(false)));
+                        } else {
+                            inbox.unjoin(joined);
+                        }
+                        ended.extend((1..=last).filter(|seq| Some(*seq) != running && !waiting.contains_key(seq)));
+                    }
+                    Step::Join(..) => {}
+                    Step::Drop(cap) => {
+                        let begun = usize::from(running.is_none());
+                        let mut wanted: Vec<_> = waiting.iter_mut().skip(begun).filter(|(_, gone)| !**gone).collect();
+                        let surplus = wanted.len().saturating_sub(cap);
+                        wanted.iter_mut().take(surplus).for_each(|(_, gone)| **gone = true);
+                        inbox.drop_oldest(cap);
                     }
                     Step::Restore(through, open) if running.is_none() => {
                         let mut items = Vec::new();

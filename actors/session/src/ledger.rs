@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use domain::body::TurnBody;
 use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
+use domain::queue;
 use domain::reset::Times;
 use domain::scope::Scope;
 use domain::tally::Tally;
 use domain::time::later;
 use domain::transcript::{
-    Addition, AssistantEntry, Entry, EntryKind, Head, HeaderFields, ToolResultEntry, UserEntry, UserMark,
-    assistant_line, header_line, reset_line, tool_result_line, user_line,
+    Addition, AssistantEntry, Entry, EntryKind, Head, HeaderFields, Note, ToolResultEntry, UserEntry, UserMark,
+    assistant_line, custom_line, header_line, reset_line, tool_result_line, user_line,
 };
 use protocol::journal::{Accepted, Commit, Line};
 use supervision::ports::Ids;
@@ -146,6 +147,7 @@ impl Ledger {
         }
         for record in batch.records {
             let reason = if let Record::Reset(reason) = record { reason.word() } else { "" };
+            let queue = if let Record::Queue(set) = record { serde_json::to_value(set).ok() } else { None };
             let Some(kind) = kind_of(record, &batch.turn, setting) else { continue };
             let head = self.head(setting.wall_ms, ids);
             let text = match &kind {
@@ -153,6 +155,7 @@ impl Ledger {
                 EntryKind::Assistant(assistant) => assistant_line(&head, assistant),
                 EntryKind::ToolResult(result) => tool_result_line(&head, result),
                 EntryKind::Reset { first_kept } => reset_line(&head, reason, first_kept.as_deref()),
+                EntryKind::Silent(Note::Custom { kind, .. }) => custom_line(&head, kind, queue.as_ref()),
                 EntryKind::Shown(_)
                 | EntryKind::Compaction { .. }
                 | EntryKind::BranchSummary(_)
@@ -211,6 +214,15 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
             let (accepted, body) = setting.said?;
             let mark = UserMark { command: setting.command, ..mark_of(accepted) };
             EntryKind::User(UserEntry { content: Arc::clone(&body.content), mark: Some(mark) })
+        }
+        Record::Said(accepted) => {
+            let body = TurnBody::decode(&accepted.body).ok()?;
+            let mark = UserMark { into: *turn, ..mark_of(&accepted) };
+            EntryKind::User(UserEntry { content: body.content, mark: Some(mark) })
+        }
+        Record::Queue(set) => {
+            let data = serde_json::to_string(&set).ok().map(Arc::from);
+            EntryKind::Silent(Note::Custom { kind: queue::NOTE.into(), data })
         }
         Record::Assistant(message, end) => EntryKind::Assistant(Box::new(AssistantEntry {
             message: Arc::from(message),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use domain::budget::reach;
 use domain::history::{entry_tokens, newest, suffices};
 use domain::ids::TurnId;
+use domain::queue::{self, QueueSet};
 use domain::reset::Times;
 use domain::scope::{self, Scope};
 use domain::tally::Tally;
@@ -64,6 +65,8 @@ pub struct Reading {
     pub tally: Tally,
     /// Length of the transcript.
     pub length: u64,
+    /// What the session sets of its queue's rules.
+    pub queue: QueueSet,
     /// What is wrong with its lines.
     pub faults: Option<Faults>,
 }
@@ -82,6 +85,7 @@ pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Re
     let (mut reader, mut tree) = (Reader::default(), TreeIndex::default());
     let mut recent = Recent { bytes_max: reach(window_tokens).saturating_mul(BYTES_PER_TOKEN), ..Recent::default() };
     let (mut first, mut times, mut tally, mut scope) = (None, Times::default(), Tally::default(), None);
+    let mut queue = QueueSet::default();
     let mut take = |Record { entry, parent, kind, place }: Record| {
         if first.is_none() {
             first = entry.user().and_then(preview);
@@ -89,6 +93,7 @@ pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Re
         times.see(&entry);
         scope = scope::set_by(&entry).unwrap_or(scope.take());
         tally.see(&entry);
+        queue = queue::set_by(&entry).unwrap_or(queue);
         let bytes = place.end.saturating_sub(place.start);
         let at = tree.insert(&entry, &parent, kind, place);
         recent.push(at, entry, bytes);
@@ -102,14 +107,20 @@ pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Re
     }
     let window = window(source, &tree, &recent, window_tokens, turn)?;
     let length = source.length();
-    Ok(Reading { header, tree, window, preview: first, times, scope, tally, length, faults })
+    Ok(Reading { header, tree, window, preview: first, times, scope, tally, length, queue, faults })
 }
 
-/// The entries of `turn`, in whichever branch.
+/// The entries of `turn`, in whichever branch; if another turn took it up, also those of that one behind it.
 pub fn read_turn(source: &Source, turn: TurnId) -> io::Result<Transcript> {
     let (mut reader, mut own) = (Reader::default(), Transcript::default());
+    // What another turn answers stands behind the message that it took up.
+    let mut into = None;
     let mut take = |record: Record| {
-        if record.entry.turn() == Some(turn) {
+        let of = record.entry.turn();
+        if of == Some(turn) {
+            into = record.entry.joined().or(into);
+            own.insert(record);
+        } else if of.is_some() && of == into {
             own.insert(record);
         }
     };

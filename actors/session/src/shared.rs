@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix::{Message, Recipient};
 use domain::keys::SessionKind;
 use domain::policy::Policies;
+use domain::queue::QueueRules;
 use domain::request::ToolSpec;
 use domain::reset;
 use domain::tally::Tally;
@@ -66,6 +67,8 @@ pub struct SessionConfig {
     pub policies: Arc<Policies>,
     /// When sessions begin anew by themselves.
     pub reset: reset::Rules,
+    /// What becomes of messages that come while a turn runs, where their session does not say.
+    pub queue: QueueRules,
 }
 
 /// What sessions need.
@@ -159,6 +162,7 @@ impl Shared {
             provider: Arc::clone(&config.provider),
             model: Arc::clone(&config.preset.model),
             push_limits: config.push_limits.clone(),
+            queue: config.queue,
         });
         let system = SystemPrompt::new(&config.workspace, &config.prompt, &tools, &config.policies);
         let places = Places::new(config.running_max, metrics.clone());

@@ -207,6 +207,7 @@ impl Transcripts {
             // What waited when its session was deleted ended with it, without an entry of its own.
             None if shelf_of(&path) == Some(Shelf::Deleted) => Some(TurnRecord::Ended {
                 result: TurnResult::Cancelled,
+                into: None,
                 text: CANCELLED_NOTICE.to_owned(),
                 stop: StopReason::Aborted,
                 usage: Usage::default(),

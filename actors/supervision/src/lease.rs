@@ -15,6 +15,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use domain::ids::{SessionKey, TurnId};
 use protocol::session::{Address, Mail, State};
+use protocol::turn::Lane;
 
 use crate::planted::{Bug, planted};
 use crate::ports::Clock;
@@ -29,6 +30,8 @@ pub struct Note {
     pub turn: Option<TurnId>,
     /// Waiting turns.
     pub inbox: u32,
+    /// Which messages the running turn would take up.
+    pub steers: Option<Lane>,
 }
 
 #[derive(Debug)]
@@ -152,7 +155,7 @@ impl Slots {
             depth: AtomicUsize::new(0),
             used_ms: AtomicU64::new(self.0.now_ms()),
             turn_ms: AtomicU64::new(0),
-            note: Mutex::new(Note { state: State::Loading, turn: None, inbox: 0 }),
+            note: Mutex::new(Note { state: State::Loading, turn: None, inbox: 0, steers: None }),
         });
         let lease = Lease { inner: Arc::clone(&self.0), key: key.clone(), cell: Arc::clone(&cell) };
         Some(Slot { address: activate(lease)?, cell })
@@ -240,10 +243,10 @@ impl Lease {
     }
 
     /// Shows what the session does, and counts as use.
-    pub fn note(&self, state: State, turn: Option<TurnId>, inbox: u32) {
+    pub fn note(&self, note: Note) {
         let now_ms = self.inner.now_ms();
-        let before = std::mem::replace(&mut *self.cell.note(), Note { state, turn, inbox });
-        if before.turn != turn {
+        let before = std::mem::replace(&mut *self.cell.note(), note);
+        if before.turn != note.turn {
             self.cell.turn_ms.store(now_ms, Ordering::Relaxed);
         }
         self.cell.used_ms.store(now_ms, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use channel::hub::{Keep, Watch};
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{SessionKey, Source, TurnId};
+use domain::queue::QueueMode;
 use greenroom::app::{App, Options, World as Outside};
 use greenroom::config::{LoadRequest, Loaded, ToolProfile, load};
 use protocol::journal::{Enqueue, Enqueued};
@@ -67,6 +68,8 @@ pub fn config(world: &World) -> anyhow::Result<Loaded> {
     config.runtime.stall_seconds = 40;
     config.runtime.drain_seconds = 10;
     config.runtime.inbox_max = world.plan.inbox_max;
+    config.queue.mode = QueueMode::Followup;
+    config.queue.cap = 100_000;
     config.runtime.max_running_turns = world.plan.running_max;
     config.supervision.quarantine_seconds = 60;
     config.supervision.quarantine_max_seconds = 240;

@@ -60,6 +60,8 @@ fn config(push_to: &str) -> Value {
         // Nothing here is a turn that takes the process down; none may be taken for one.
         "supervision": {"processDeaths": 10_000, "poisonAttempts": 1000},
         "runtime": {"idleSeconds": 1, "contextSeconds": 1},
+        // Each message has a turn and an answer of its own.
+        "queue": {"mode": "followup", "cap": 64},
         // The smallest segments that there may be.
         "journal": {"segmentBytes": 32 << 20, "maxBytes": 512 << 20},
         // Those that fill the log fit in.

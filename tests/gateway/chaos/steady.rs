@@ -47,7 +47,8 @@ async fn rest(gateway: &Gateway) {
 async fn handles_memory_and_threads_return_to_what_they_were_when_load_ends() {
     let model = Model::start_on_thread();
     model.config(|config| config.record = false);
-    let extra = json!({"runtime": {"idleSeconds": 1}, "tools": {"exec": {"sandbox": "off"}}});
+    let extra =
+        json!({"runtime": {"idleSeconds": 1}, "queue": {"mode": "followup"}, "tools": {"exec": {"sandbox": "off"}}});
     let place = Place::with_model(&model.url(), extra);
     let gateway = place.start().await;
     // The first load makes what stays: pools, caches, connections to the model, the log's next segment.

@@ -21,7 +21,7 @@ use axum::http::header::RETRY_AFTER;
 use domain::command;
 use domain::ids::{MessageId, SessionKey, TurnId};
 use futures::stream;
-use protocol::journal::{AcceptedState, DuplicateState};
+use protocol::journal::DuplicateState;
 use protocol::turn::{Finished, Route, TurnEvent, TurnProgress, TurnResult};
 use serde::Deserialize;
 use serde_json::json;
@@ -93,11 +93,7 @@ pub(super) async fn say(
     });
     match doors.verdict(Door::Admin, &key, verdict.await.ok()) {
         Verdict::Accepted { turn, seq, position, state } => {
-            let word = match state {
-                AcceptedState::Running => "running",
-                AcceptedState::Queued => "queued",
-                AcceptedState::Quarantined => "quarantined",
-            };
+            let word = doors.state_word(&key, state, None);
             let accepted = Json::event("accepted").plain("turn_id", turn).raw("seq", seq).raw("position", position);
             let accepted = accepted.text("state", word).maybe("reason", doors.held(&key));
             follow(accepted.done() + "\n", outlet, Some(watch))
@@ -215,6 +211,7 @@ fn line(event: &TurnEvent) -> String {
 
 fn finished_line(json: Json, finished: &Finished) -> String {
     json.text("result", finished.result.word())
+        .maybe("into", finished.into.map(|turn| turn.to_string()).as_deref())
         .text("text", &finished.text)
         .text("model", &finished.model)
         .raw("latency_ms", finished.latency_ms)

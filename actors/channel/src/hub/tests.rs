@@ -41,7 +41,15 @@ fn delta(text: &str) -> TurnProgress {
 
 fn finished() -> TurnProgress {
     let (result, text, stop, model) = (TurnResult::Done, String::new(), StopReason::Stop, "m".into());
-    TurnProgress::Finished(Arc::new(Finished { result, text, stop, model, usage: Usage::default(), latency_ms: 0 }))
+    TurnProgress::Finished(Arc::new(Finished {
+        result,
+        into: None,
+        text,
+        stop,
+        model,
+        usage: Usage::default(),
+        latency_ms: 0,
+    }))
 }
 
 fn cursor(attempt: u32, seq: u64) -> Option<Cursor> {

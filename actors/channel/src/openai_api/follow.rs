@@ -303,7 +303,8 @@ mod tests {
 
     fn finished(text: &str) -> TurnProgress {
         let (result, stop, model) = (TurnResult::Done, StopReason::Stop, "m".into());
-        let finished = Finished { result, text: text.to_owned(), stop, model, usage: Usage::default(), latency_ms: 1 };
+        let (text, usage) = (text.to_owned(), Usage::default());
+        let finished = Finished { result, into: None, text, stop, model, usage, latency_ms: 1 };
         TurnProgress::Finished(Arc::new(finished))
     }
 

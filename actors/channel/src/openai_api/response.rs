@@ -147,7 +147,7 @@ pub(crate) fn completion(turn: TurnId, created_s: u64, model: &str, finished: &F
 /// event stream, with or without its usage.
 pub(crate) fn told(id: TurnId, created_s: u64, model: &str, text: String, stream: Option<bool>) -> Response<Body> {
     let (result, stop, usage) = (TurnResult::Done, StopReason::Stop, Usage::default());
-    let finished = Finished { result, text, stop, model: model.into(), usage, latency_ms: 0 };
+    let finished = Finished { result, into: None, text, stop, model: model.into(), usage, latency_ms: 0 };
     let Some(include_usage) = stream else {
         let mut response = completion(id, created_s, model, &finished);
         response.headers_mut().remove(TURN_HEADER);
@@ -237,7 +237,8 @@ mod tests {
 
     fn finished(result: TurnResult) -> Finished {
         let (usage, stop) = (Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 1 }, StopReason::Stop);
-        Finished { result, text: "he said \"hi\"".into(), stop, model: "m".into(), usage, latency_ms: 1 }
+        let text = "he said \"hi\"".into();
+        Finished { result, into: None, text, stop, model: "m".into(), usage, latency_ms: 1 }
     }
 
     fn turn() -> TurnId {

@@ -10,8 +10,7 @@ use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use axum::http::{HeaderMap, Request, Response};
 use axum::routing::{get, post};
 use domain::command;
-use protocol::journal::AcceptedState;
-use protocol::turn::Route;
+use protocol::turn::{Lane, Route};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -144,22 +143,13 @@ impl Webhook {
             let text = control.perform(doors, Door::Webhook, &key).await;
             return Ok(json(200, Json::begin().raw("turn_id", "null").raw("control", true).text("text", &text).done()));
         }
-        let turn = doors.turn_id();
-        let verdict = doors.submit(Submission {
-            key: key.clone(),
-            turn,
-            source,
-            message_id,
-            route: Route::Push(route),
-            body: text_body(&text),
-        });
+        let (turn, route) = (doors.turn_id(), Route::Push(route));
+        let lane = Lane::of(&source, &route);
+        let verdict =
+            doors.submit(Submission { key: key.clone(), turn, source, message_id, route, body: text_body(&text) });
         match doors.verdict(Door::Webhook, &key, verdict.await.ok()) {
             Verdict::Accepted { turn, seq, position, state } => {
-                let word = match state {
-                    AcceptedState::Running => "running",
-                    AcceptedState::Queued => "queued",
-                    AcceptedState::Quarantined => "quarantined",
-                };
+                let word = doors.state_word(&key, state, lane);
                 let body = Json::begin().plain("turn_id", turn).raw("seq", seq).raw("position", position);
                 Ok(json(202, body.text("state", word).done()))
             }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use domain::keys::{Key, MAIN_KEY};
 use protocol::journal::{AcceptedState, DuplicateState, Enqueued};
-use protocol::turn::Route;
+use protocol::turn::{Lane, Route};
 use tokio::sync::oneshot;
 
 use super::connection::{FRAME_RETRY_MS, own_message_id, push_frame};
@@ -114,11 +114,8 @@ impl Asked {
         drop(place);
         match verdict {
             Verdict::Accepted { turn, seq, position, state } => {
-                let word = match state {
-                    AcceptedState::Running => "running",
-                    AcceptedState::Queued => "queued",
-                    AcceptedState::Quarantined => "quarantined",
-                };
+                let lane = Lane::of(&self.room.source(&self.names.chat_id), &Route::Live);
+                let word = self.doors.state_word(&self.room.session, state, lane);
                 let mut frames = Vec::new();
                 if let Some(json) = self.accepted(turn) {
                     let json = json.raw("seq", seq).raw("position", position).text("state", word);

@@ -184,6 +184,7 @@ fn finish(frame: &Frame<'_>, stream: &Stream, finished: &Finished, out: &mut Vec
         out.push(json.raw("latency_ms", finished.latency_ms).done());
     }
     let json = frame.of("turn_end", stream).text("result", finished.result.word());
+    let json = json.maybe("into", finished.into.map(|turn| turn.to_string()).as_deref());
     out.push(json.raw("latency_ms", finished.latency_ms).raw("usage", usage_json(finished.usage)).done());
     out.push(frame.of("goal_status", stream).text("status", "idle").done());
 }
@@ -273,6 +274,7 @@ pub(crate) fn past(chat_id: &str, turn: TurnId, finished: &Finished, client_turn
         out.push(of("message").text("text", &finished.text).done());
     }
     let json = of("turn_end").text("result", finished.result.word());
+    let json = json.maybe("into", finished.into.map(|turn| turn.to_string()).as_deref());
     out.push(json.raw("usage", usage_json(finished.usage)).raw("replayed", true).done());
     out
 }
@@ -328,6 +330,7 @@ mod tests {
     fn finished(text: &str) -> TurnProgress {
         TurnProgress::Finished(Arc::new(Finished {
             result: TurnResult::Done,
+            into: None,
             text: text.to_owned(),
             stop: StopReason::Stop,
             model: "m".into(),

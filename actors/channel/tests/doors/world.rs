@@ -10,6 +10,7 @@ use channel::{Hub, Phase};
 use domain::body::TurnBody;
 use domain::chat::{StopReason, Usage, plain_text};
 use domain::ids::{Attempt, DeliveryId, Epoch, LetterId, MessageId, Seq, SessionId, SessionKey, Source, TurnId};
+use domain::queue::{QueueAsk, QueueRules, QueueSet};
 use protocol::edit::EditError;
 use protocol::journal::{
     Accepted, AcceptedState, AskRows, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueue, Enqueued, Journal,
@@ -18,11 +19,11 @@ use protocol::journal::{
 };
 use protocol::metrics::Metrics;
 use protocol::registry::{Sessions, Unreachable};
-use protocol::session::{Mail, NotClosed, NotRestored, State, Status, Stopped, TurnRecord};
+use protocol::session::{Mail, NotClosed, NotRestored, QueueState, State, Status, Stopped, TurnRecord};
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery, TopRow};
 use protocol::transcripts::{BroughtIn, Check, EndedPage, Page, TranscriptReader, Tree};
-use protocol::turn::{Finished, TurnEvent, TurnEvents, TurnProgress, TurnResult};
+use protocol::turn::{Finished, Lane, TurnEvent, TurnEvents, TurnProgress, TurnResult};
 use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
 use supervision::ports::Ports;
 use testkit::deadline::with_deadline;
@@ -218,13 +219,13 @@ pub fn finished(result: TurnResult, text: &str) -> Finished {
         TurnResult::Failed | TurnResult::DeadLettered => StopReason::Error,
         TurnResult::Cancelled => StopReason::Aborted,
     };
-    Finished { result, text: text.to_owned(), stop, model: "m".into(), usage, latency_ms: 5 }
+    Finished { result, into: None, text: text.to_owned(), stop, model: "m".into(), usage, latency_ms: 5 }
 }
 
 /// What the transcript has of a turn that ended so.
 pub fn ended(finished: Finished) -> TurnRecord {
-    let Finished { result, text, stop, usage, .. } = finished;
-    TurnRecord::Ended { result, text, stop, usage, model: "m".to_owned() }
+    let Finished { result, into, text, stop, usage, .. } = finished;
+    TurnRecord::Ended { result, into, text, stop, usage, model: "m".to_owned() }
 }
 
 /// What the user said.
@@ -410,6 +411,10 @@ impl Sessions for Backend {
                     about: None,
                 });
             }
+            Mail::Queue { ask, reply } => {
+                let own = if let QueueAsk::Set(set) = ask { set } else { QueueSet::default() };
+                let _ = reply.send(QueueState { rules: own.over(&QueueRules::default()), waiting: 3 });
+            }
             Mail::Close { reply, .. } => drop(reply.send(Err(NotClosed::Busy))),
             Mail::Restore { reply } => drop(reply.send(Err(NotRestored::Nothing))),
             Mail::Queued(_) | Mail::Edit { .. } | Mail::Passivate | Mail::Drain | Mail::Interrupt => {}
@@ -425,6 +430,9 @@ impl Sessions for Backend {
     }
     fn state(&self, key: &SessionKey) -> Option<State> {
         (key.as_str() == "api:b").then_some(State::Thinking)
+    }
+    fn steers(&self, _: &SessionKey) -> Option<Lane> {
+        None
     }
     fn live(&self) -> usize {
         5

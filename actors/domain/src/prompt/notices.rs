@@ -5,6 +5,9 @@ use crate::ids::TurnId;
 /// Told to the user when a turn was cancelled.
 pub const CANCELLED_NOTICE: &str = "Stopped. This message was cancelled before it was fully answered.";
 
+/// Told to the user when a message was dropped as too many others were waiting.
+pub const DROPPED_NOTICE: &str = "Dropped: too many messages were waiting. Please send it again if it still matters.";
+
 /// Told to the user when the model answered nothing.
 pub const EMPTY_ANSWER: &str =
     "Sorry, the model gave an empty answer to this. Please try again, or say it differently.";

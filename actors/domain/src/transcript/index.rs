@@ -101,7 +101,7 @@ const SIDE: u8 = 1;
 const VALID: u8 = 2;
 /// The model may be shown it.
 const SHOWN: u8 = 4;
-/// The last message of its turn.
+/// The last message of its turn, or that by which it joined another.
 const ENDS: u8 = 8;
 
 // === impl TreeIndex ===
@@ -383,7 +383,10 @@ impl TreeIndex {
             self.turns.push((at, turn));
         }
         match &entry.kind {
-            EntryKind::User(user) => row.flags |= if user.is_command() { 0 } else { SHOWN },
+            EntryKind::User(user) => {
+                row.flags |= if user.is_command() { 0 } else { SHOWN };
+                row.flags |= if entry.joined().is_some() { ENDS } else { 0 };
+            }
             EntryKind::ToolResult(_) | EntryKind::Shown(_) => row.flags |= SHOWN,
             EntryKind::BranchSummary(summary) => row.flags |= if summary.trim().is_empty() { 0 } else { SHOWN },
             EntryKind::Assistant(assistant) => {

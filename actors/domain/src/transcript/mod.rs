@@ -294,6 +294,11 @@ impl Entry {
         said.or(answered).or_else(|| self.tool_result().and_then(|result| result.turn))
     }
 
+    /// The turn that took this message up, if it did not begin one of its own.
+    pub fn joined(&self) -> Option<TurnId> {
+        self.user().and_then(|user| user.mark.as_ref()).and_then(|mark| mark.into)
+    }
+
     /// What somebody said, if it is that.
     pub fn user(&self) -> Option<&UserEntry> {
         if let EntryKind::User(user) = &self.kind { Some(user) } else { None }

@@ -360,10 +360,18 @@ impl State {
     pub fn release(&mut self, name: &SessionKey, epoch: Epoch) -> bool {
         let Some(key) = self.keys.get_mut(name).filter(|key| key.epoch == epoch) else { return false };
         key.loaded = false;
+        key.queue_cap = None;
         if key.open.is_empty() {
             key.recent = None;
         }
         key.closed && key.idle()
+    }
+
+    /// Notes how many turns may wait in the session that is loaded.
+    pub fn bound(&mut self, name: &SessionKey, cap: Option<u32>) {
+        if let Some(key) = self.keys.get_mut(name) {
+            key.queue_cap = cap;
+        }
     }
 
     /// Takes the ids that the transcript of `key` has, and those of turns whose lines its file may lack yet: these

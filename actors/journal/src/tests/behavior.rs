@@ -97,6 +97,32 @@ fn bounds_refuse_and_write_nothing() {
 }
 
 #[test]
+fn those_that_wait_behind_the_first_open_turn_are_bounded_too() {
+    let mut machine = Machine::start(disk(), crate::Options { queue_cap: Some(1), ..tiny() }).unwrap();
+    let busy = Enqueued::Busy { retry_after_ms: 1200, why: BusyReason::Session };
+    for (cap, waiting) in [(None, 1), (Some(0), 0), (Some(2), 2), (Some(u32::MAX), 9)] {
+        let loaded = machine.load(&key("a"));
+        machine.engine.take(Call::Bound(key("a"), cap));
+        let first = loaded.next_commit * 100;
+        let send =
+            |machine: &mut Machine, n: u64| machine.enqueue(message("a", first + n, &format!("m{first}{n}"), b"x"));
+        for n in 0..=waiting {
+            assert!(matches!(send(&mut machine, n), Enqueued::Accepted { .. }), "{cap:?} {n}");
+        }
+        if waiting < 9 {
+            assert!(matches!(send(&mut machine, 10), Enqueued::Busy { why: BusyReason::Session, .. }), "{cap:?}");
+        }
+        let mut end = commit(&key("a"), loaded.session, loaded.epoch, loaded.next_commit);
+        end.ended = (0..=waiting).map(|n| (turn(first + n), TurnEnd::Done)).collect();
+        assert_eq!(machine.commit(end), CommitOutcome::Done);
+        machine.engine.take(Call::Release(key("a"), loaded.epoch));
+    }
+    machine.enqueue(message("a", 1, "1", b"x"));
+    machine.enqueue(message("a", 2, "2", b"x"));
+    assert_eq!(machine.enqueue(message("a", 3, "3", b"x")), busy, "what is configured holds again");
+}
+
+#[test]
 fn a_commit_that_no_record_can_hold_is_refused_and_a_smaller_one_takes_its_number() {
     let mut machine = Machine::start(disk(), Options::new(DIR, SESSIONS)).unwrap();
     machine.enqueue(message("a", 1, "m1", b"x"));

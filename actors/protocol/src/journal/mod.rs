@@ -7,6 +7,7 @@
 //! | [`Journal::commit`] | session | [`CommitOutcome`] | all of the commit, or nothing |
 //! | [`Journal::accepted`] | session | the accepted message | – |
 //! | [`Journal::release`] | session, passivated | nothing | – |
+//! | [`Journal::bound`] | session | nothing | – |
 //! | [`Journal::view_written`] | session | nothing | – (the checkpointer syncs later) |
 //! | [`Journal::moved`] | session | nothing | before whatever is committed after it |
 //! | [`Journal::quarantine`], [`Journal::unquarantine`] | registry | done | the verdict |
@@ -147,6 +148,9 @@ pub trait Journal: Send + Sync + 'static {
     fn accepted(&self, at: LogPosition) -> oneshot::Receiver<Result<Arc<Accepted>, JournalError>>;
     /// The session was passivated: its dedupe ids may leave memory.
     fn release(&self, key: SessionKey, epoch: Epoch);
+    /// How many turns may wait behind the first open one of a session that is loaded, in place of what is configured:
+    /// `u32::MAX` is any number. It holds until the session is released. A journal that refuses nobody needs no bound.
+    fn bound(&self, _key: SessionKey, _cap: Option<u32>) {}
     /// A transcript file was written up to a commit.
     fn view_written(&self, written: ViewWritten);
     /// The file of an ended transcript that has to be moved, with what it may lack.

@@ -9,6 +9,7 @@ use domain::ids::{Attempt, SessionKey, TurnId};
 use protocol::session::{Address, Mail, State, Status, Stopped};
 use protocol::supervision::{ExitReason, Kind};
 use registry::{SessionFactory, SessionStart};
+use supervision::lease::Note;
 use supervision::{Child, CrashCell, Kernel, Lease, Placement};
 
 use crate::journal::ToyJournal;
@@ -83,7 +84,7 @@ impl Toy {
 
     fn note(&self, state: State) {
         let waiting = self.journal.open_turns(self.lease.key()) - u32::from(self.running.is_some());
-        self.lease.note(state, self.running, waiting);
+        self.lease.note(Note { state, turn: self.running, inbox: waiting, steers: None });
     }
 
     fn load(&mut self, ctx: &mut Context<Self>) {
@@ -209,6 +210,7 @@ impl Handler<Mail> for Toy {
                 let _ = reply.send(status);
             }
             Mail::CancelTurn { .. }
+            | Mail::Queue { .. }
             | Mail::ReadTurn { .. }
             | Mail::Edit { .. }
             | Mail::Close { .. }

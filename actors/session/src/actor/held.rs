@@ -106,6 +106,7 @@ impl Session {
             Mail::Restore { reply } => answer(reply, Err(NotRestored::Failed(why))),
             Mail::Drain | Mail::Interrupt => self.halt(ctx),
             Mail::Queued(_)
+            | Mail::Queue { .. }
             | Mail::Stop { .. }
             | Mail::Status { .. }
             | Mail::Passivate

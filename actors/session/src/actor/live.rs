@@ -7,9 +7,10 @@ use std::time::Duration;
 use domain::ids::{Attempt, SessionId, TurnId};
 use protocol::journal::Line;
 use protocol::provider::Permit;
-use protocol::session::About;
+use protocol::session::{About, QueueState};
 use protocol::trace::Begun;
 use protocol::turn::{Pulse, Stamp};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::Session;
@@ -45,12 +46,18 @@ pub(super) struct Live {
     /// Reads of the file under way.
     pub readers: u32,
     pub exit: Exit,
+    /// Whoever set rules of the queue that are not durable yet, and what they are told then.
+    pub set_queue: Option<Box<SetQueue>>,
     /// While there are any.
     pub edits: Option<Box<Edits>>,
     /// Whoever wants the session closed.
     pub closer: Option<Box<Closer>>,
     pub shared: Arc<Shared>,
 }
+
+/// Askers, oldest first.
+#[derive(Default)]
+pub(super) struct SetQueue(pub VecDeque<(oneshot::Sender<QueueState>, QueueState)>);
 
 /// Whether the session is on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use supervision::ports::{Disk, offload};
 
 use super::live::{Exit, Live};
 use super::{Life, Loading, Session};
-use crate::context::{Context, Told, answered, written};
+use crate::context::{Context, Told, answered, dropped, written};
 use crate::drain::Drain;
 use crate::file::{self, Found, Standing};
 use crate::index::Row;
@@ -174,7 +174,8 @@ impl Session {
             Some(_) => loaded.inbox.iter().map(|item| item.turn).collect(),
             None => Vec::new(),
         };
-        let effects = machine.load(loaded.inbox, loaded.through, early, turn::Standing { cut, answered }, now);
+        let turns = turn::Standing { cut, answered, queue: read.queue, dropped: dropped(&read.window.transcript) };
+        let effects = machine.load(loaded.inbox, loaded.through, early, turns, now);
         let inbox = machine.waiting();
         let row =
             (!read.tree.is_empty()).then(|| self.shared.transcripts.index().loaded(self.lease.key(), Row::read(&read)));
@@ -192,10 +193,12 @@ impl Session {
             used_at: now.mono,
             readers: 0,
             exit: Exit::No,
+            set_queue: None,
             edits: None,
             closer: None,
             shared: Arc::clone(&self.shared),
         }));
+        self.bound_queue();
         let mut event = self.event(EventName::Activated, None);
         event.inbox = Some(inbox as u64);
         event.cause = self.crash.last_event();
@@ -255,13 +258,16 @@ impl Session {
 
     fn tell_end(&self, turn: TurnId, attempt: Attempt, record: Option<TurnRecord>) {
         let finished = match record {
-            Some(TurnRecord::Ended { result, text, stop, usage, model }) => {
-                Finished { result, text, stop, model: model.into(), usage, latency_ms: 0 }
+            Some(TurnRecord::Ended { result, into, text, stop, usage, model }) => {
+                // What the other one answered is shown as its own.
+                let text = if into.is_some() { String::new() } else { text };
+                Finished { result, into, text, stop, model: model.into(), usage, latency_ms: 0 }
             }
             Some(TurnRecord::Open) => return,
             // It was cancelled with the transcript that it stands in.
             None => Finished {
                 result: TurnResult::Cancelled,
+                into: None,
                 text: CANCELLED_NOTICE.to_owned(),
                 stop: StopReason::Aborted,
                 model: Arc::clone(&self.shared.rules.model),

@@ -82,7 +82,7 @@ impl Session {
     }
 
     /// Decides it anew for each call until the user's line is kept; from then on the transcript says it.
-    fn begin_anew_if_due(&mut self) {
+    pub(super) fn begin_anew_if_due(&mut self) {
         let now_ms = self.shared.ports.clock.wall_ms();
         let Life::Live(live) = &mut self.state else { return };
         let Some((accepted, _, false)) = live.machine.body() else { return };

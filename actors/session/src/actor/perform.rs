@@ -1,5 +1,7 @@
 //! Carries out what the machine decided.
 
+use std::time::Duration;
+
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::ids::{Attempt, TurnId};
 use protocol::journal::{CommitOutcome, JournalError, LogPosition};
@@ -22,6 +24,11 @@ impl Session {
         for effect in effects {
             match effect {
                 Effect::ReadBody(at) => self.read_body(at, ctx),
+                Effect::AskAnew => {
+                    self.begin_anew_if_due();
+                    self.step(Input::AnewKnown, ctx);
+                }
+                Effect::Wake(after) => self.wake_after(after, ctx),
                 Effect::Began(turn, attempt) => self.began(turn, attempt, ctx),
                 Effect::AskPermit(round) => self.ask_permit(round, ctx),
                 Effect::CallModel(call) => self.call_model(call, ctx),
@@ -47,6 +54,7 @@ impl Session {
                     return;
                 }
                 Effect::Edited => self.edit_done(ctx),
+                Effect::QueueKept => self.queue_kept(),
                 Effect::Archive => self.set_exit(Exit::Closing),
                 Effect::MoveAway(place, cancelled) => {
                     self.transcript_ended(place, cancelled);
@@ -107,11 +115,21 @@ impl Session {
             }
             match outcome {
                 Ok(Ok(accepted)) => session.step(Input::Read(accepted), ctx),
-                Ok(Err(JournalError::Unreadable(_))) => session.step(Input::Unreadable, ctx),
+                Ok(Err(JournalError::Unreadable(_))) => session.step(Input::Unreadable(at), ctx),
                 Ok(Err(JournalError::Closed)) | Err(_) => session.halt(ctx),
             }
             session.note();
         }));
+    }
+
+    fn wake_after(&self, after: Duration, ctx: &mut Ctx<Self>) {
+        let life = self.life;
+        ctx.run_later(after, move |session, ctx| {
+            if session.life == life {
+                session.step(Input::Woke, ctx);
+                session.note();
+            }
+        });
     }
 
     // --- journal ---

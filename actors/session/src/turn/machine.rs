@@ -5,8 +5,10 @@ mod close;
 mod command;
 mod durable;
 mod model;
+mod queue;
 mod refuse;
 mod stall;
+pub(super) mod steer;
 mod tools;
 
 use std::collections::VecDeque;
@@ -16,14 +18,15 @@ use std::time::Duration;
 use domain::body::TurnBody;
 use domain::ids::{Attempt, Seq, TurnId};
 use domain::prompt::{stuck_notice, too_large_notice};
+use domain::queue::QueueSet;
 use domain::reset::Reason;
 use protocol::journal::{Accepted, Closes, InboxItem, TurnEnd};
 use protocol::session::{State, Stopped};
 
 use super::recover::{Cut, Standing};
 use super::running::{Phase, Running, Why};
-use super::{Batch, Effect, Input, Now, Rules};
-use crate::inbox::{Cancelled, Inbox, Offered};
+use super::{Batch, Effect, Input, Now, Record, Rules};
+use crate::inbox::{Cancelled, Inbox};
 use close::Closing;
 use refuse::Claims;
 
@@ -32,6 +35,12 @@ use refuse::Claims;
 pub struct Machine {
     rules: Arc<Rules>,
     inbox: Inbox,
+    /// Most sessions have none.
+    own: Option<Box<Own>>,
+    /// When the last message came.
+    heard: Duration,
+    /// It is asleep until more messages may have come.
+    sleeps: bool,
     cut: Option<Box<Cut>>,
     turn: Option<Box<Running>>,
     /// Commits under way, oldest first.
@@ -49,6 +58,15 @@ pub struct Machine {
     closing: Option<Box<Closing>>,
 }
 
+/// What a session has of its own besides its turns.
+#[derive(Debug, Default)]
+struct Own {
+    /// What it sets of its queue's rules.
+    queue: QueueSet,
+    /// What dropped messages said that no turn was told of.
+    dropped: Vec<String>,
+}
+
 /// The place of this session's turn among those of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -63,6 +81,10 @@ struct Pending {
     /// Of a batch of the running turn.
     claims: Option<Claims>,
     lines: bool,
+    /// Turns that it ends as the running one took them up.
+    joined: Vec<InboxItem>,
+    /// Rules of the queue.
+    queue: bool,
     /// The attempt that it begins is shown from then on: its number is not given twice.
     starts: bool,
     ends_turn: bool,
@@ -79,6 +101,9 @@ impl Machine {
         Self {
             rules,
             inbox: Inbox::default(),
+            own: None,
+            heard: Duration::ZERO,
+            sleeps: false,
             cut: None,
             turn: None,
             commits: VecDeque::new(),
@@ -104,7 +129,9 @@ impl Machine {
         now: Now,
     ) -> Vec<Effect> {
         let mut out = Vec::new();
-        let Standing { cut, answered } = loaded;
+        let Standing { cut, answered, queue, dropped } = loaded;
+        self.own_mut(|own| *own = Own { queue, dropped });
+        self.heard = now.mono;
         let (done, items): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| answered.contains(&item.turn));
         self.inbox = early;
         self.inbox.restore(items, through);
@@ -113,6 +140,7 @@ impl Machine {
             let ended = done.iter().map(|item| (item.turn, TurnEnd::Done)).collect();
             self.commit(Batch { ended, ..Batch::default() }, &mut out);
         }
+        self.drop_surplus();
         self.begin_next(now, &mut out);
         out
     }
@@ -121,12 +149,14 @@ impl Machine {
     pub fn step(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut out = Vec::new();
         match input {
-            Input::Queued(item) => match self.inbox.offer(item) {
-                Offered::Added => self.begin_next(now, &mut out),
-                Offered::Known | Offered::Ended | Offered::Full => {}
-            },
-            Input::Read(accepted) => self.begin(accepted, now, &mut out),
-            Input::Unreadable => self.unreadable(now, &mut out),
+            Input::Queued(item) => self.queued(item, now, &mut out),
+            Input::Read(accepted) => self.read(accepted, now, &mut out),
+            Input::Unreadable(at) => self.unreadable_at(at, now, &mut out),
+            Input::AnewKnown => self.anew_known(now, &mut out),
+            Input::Woke => {
+                self.sleeps = false;
+                self.begin_next(now, &mut out);
+            }
             Input::Permitted => self.permitted(now, &mut out),
             Input::Delta(delta) => self.delta(delta, now, &mut out),
             Input::Completed(message) => self.completed(message, now, &mut out),
@@ -180,7 +210,7 @@ impl Machine {
         match self.turn.as_ref().map(|turn| turn.phase) {
             None if self.place == Place::Asked => State::Waiting,
             None => State::Idle,
-            Some(Phase::Loading | Phase::Commanding) => State::Loading,
+            Some(Phase::Loading | Phase::Steering | Phase::Commanding) => State::Loading,
             Some(Phase::WaitingForPermit | Phase::Thinking) => State::Thinking,
             Some(Phase::RunningTools) => State::RunningTools,
             Some(Phase::Saving) => State::Saving,
@@ -254,9 +284,11 @@ impl Machine {
         }
         let claims = batch.turn.is_some().then(|| Claims::of(&batch));
         let edits = batch.edit.is_some() && batch.turn.is_none();
+        let queue = batch.records.iter().any(|record| matches!(record, Record::Queue(_)));
         let lines = batch.edit.is_some() || !batch.records.is_empty();
         let (starts, leaves, closes) = (batch.started.is_some(), batch.interrupted, batch.closes);
-        self.commits.push_back(Pending { claims, lines, starts, ends_turn, leaves, closes, edits });
+        let joined = Vec::new();
+        self.commits.push_back(Pending { claims, lines, joined, queue, starts, ends_turn, leaves, closes, edits });
         out.push(Effect::Commit(batch));
     }
 
@@ -279,7 +311,7 @@ impl Machine {
         turn.progress = now.mono;
         out.push(Effect::CancelWork);
         match turn.phase {
-            Phase::WaitingForPermit | Phase::Thinking | Phase::Commanding => self.wind_up(out),
+            Phase::WaitingForPermit | Phase::Thinking | Phase::Commanding | Phase::Steering => self.wind_up(out),
             // What is under way ends first; then the stop is seen.
             Phase::Loading | Phase::RunningTools | Phase::Saving => {}
         }
@@ -287,6 +319,7 @@ impl Machine {
 
     /// Ends a stopped turn of which nothing runs any more.
     fn wind_up(&mut self, out: &mut Vec<Effect>) {
+        self.summarize_dropped();
         let rules = &self.rules;
         let Some(turn) = self.turn.as_deref_mut() else { return };
         let batch = match turn.stop {

@@ -27,6 +27,9 @@
 //! | Thinking | failure | commit an error message with the end of the turn |
 //! | RunningTools | a result | commit it; behind the last one of its group, with the next group as begun |
 //! | RunningTools | last result durable | next round |
+//! | RunningTools | last result of a group durable, a message waits that joins | commit it, and that other calls are skipped; next round |
+//! | Loading | mode collect, others wait that join | ask whether the conversation begins anew, commit all their lines |
+//! | any | mode interrupt, a message comes that could join | cancel, as below |
 //! | any | the guard refuses a call of the group that begins | its result stands in the same commit; it does not run |
 //! | Idle | a turn waits | ask for a place among the running turns of the process; begin when it is there |
 //! | any | cancel | cancel the token, await running tools, answer the other calls, commit, end |
@@ -58,6 +61,7 @@ use domain::chat::{AssistantMessage, ToolCall, ToolResult};
 use domain::command::Command;
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::Nudge;
+use domain::queue::{QueueRules, QueueSet};
 use domain::request::ToolSpec;
 use domain::reset::Reason;
 use domain::transcript::{Addition, TurnClose};
@@ -91,6 +95,8 @@ pub struct Rules {
     pub model: Arc<str>,
     /// How replies are cut that are pushed.
     pub push_limits: PushLimits,
+    /// What becomes of messages that come while a turn runs, where their session does not say.
+    pub queue: QueueRules,
 }
 
 /// The time of a step.
@@ -107,10 +113,14 @@ pub struct Now {
 pub enum Input {
     /// A message of this session is durable.
     Queued(InboxItem),
-    /// The body of the first turn was read.
+    /// An accepted message was read.
     Read(Arc<Accepted>),
-    /// It cannot be read.
-    Unreadable,
+    /// The one that lies there cannot be read.
+    Unreadable(LogPosition),
+    /// [`Machine::begin_anew`] was told whether the conversation begins anew.
+    AnewKnown,
+    /// The time is over that messages were waited for.
+    Woke,
     /// The model may be called.
     Permitted,
     /// A piece of the model's answer.
@@ -160,6 +170,10 @@ pub enum Input {
 pub enum Effect {
     /// Read an accepted message; answer with [`Input::Read`] or [`Input::Unreadable`].
     ReadBody(LogPosition),
+    /// Find out whether the conversation begins anew with the running turn; answer with [`Input::AnewKnown`].
+    AskAnew,
+    /// Answer with [`Input::Woke`] after that time.
+    Wake(Duration),
     /// A turn begins to be worked on, under this attempt; a fresh cancel token is needed.
     Began(TurnId, Attempt),
     /// Ask for a permit for this round.
@@ -200,6 +214,8 @@ pub enum Effect {
     Archive,
     /// The edit is durable.
     Edited,
+    /// The oldest rules of the queue are durable that were set and of which that was not said.
+    QueueKept,
     /// The transcript has ended, with so many turns, and the journal knows where its file has to go: move it there, then
     /// leave, or begin a new one.
     MoveAway(Move, u32),
@@ -267,6 +283,10 @@ pub enum Record {
     Reset(Reason),
     /// What the user said: the content of the running turn's body.
     User,
+    /// A message that the turn took up: it was said for another turn, which ends with that.
+    Said(Arc<Accepted>),
+    /// The rules that the session sets for its queue, all of them; of no turn.
+    Queue(QueueSet),
     /// A message of the model, or in its place.
     Assistant(Box<AssistantMessage>, Option<TurnClose>),
     /// The result of a tool call.
@@ -302,7 +322,7 @@ impl Batch {
     pub fn changes(&self) -> Option<String> {
         let anew = self.records.iter().find_map(|record| match record {
             Record::Reset(reason) => Some(format!("reset: {}", reason.word())),
-            Record::User | Record::Assistant(..) | Record::Tool(_) => None,
+            Record::User | Record::Said(_) | Record::Queue(_) | Record::Assistant(..) | Record::Tool(_) => None,
         });
         let edit = self.edit.as_ref().filter(|drawn| self.turn.is_some() && !drawn.additions.is_empty());
         anew.or_else(|| edit.map(|drawn| drawn.word.to_owned()))

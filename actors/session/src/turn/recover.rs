@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use domain::chat::{Message, ToolCall, Usage};
 use domain::ids::{ToolCallId, TurnId};
+use domain::queue::QueueSet;
 use protocol::journal::{CutTurn, LeftBy, Started};
 use supervision::planted::{Bug, planted};
 
@@ -32,6 +33,10 @@ pub struct Standing {
     pub cut: Option<Cut>,
     /// Turns whose end stands in the transcript.
     pub answered: HashSet<TurnId>,
+    /// What the session sets of its queue's rules.
+    pub queue: QueueSet,
+    /// What messages said that were dropped, and that no turn was told of.
+    pub dropped: Vec<String>,
 }
 
 /// How far a turn stands in the transcript.
@@ -41,6 +46,8 @@ pub struct Written {
     pub user: bool,
     /// What follows it.
     pub messages: Vec<Message>,
+    /// How often it took up other messages between its calls.
+    pub steered: u32,
 }
 
 /// The decision over a cut turn.
@@ -131,6 +138,7 @@ mod tests {
             provider: "p".into(),
             model: "m".into(),
             push_limits: Default::default(),
+            queue: Default::default(),
         }
     }
 

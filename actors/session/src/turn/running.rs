@@ -6,12 +6,11 @@ use std::time::Duration;
 use domain::body::TurnBody;
 use domain::chat::{AssistantMessage, StopReason, ToolCall, Usage};
 use domain::command::Command;
-use domain::ids::{Attempt, TurnId};
-use domain::prompt::CANCELLED_NOTICE;
+use domain::ids::{Attempt, Seq, TurnId};
 use domain::request::ToolSpec;
 use domain::reset::Reason;
 use domain::transcript::TurnClose;
-use protocol::journal::{Accepted, InboxItem, Out, TurnEnd};
+use protocol::journal::{Accepted, InboxItem, LogPosition, Out, TurnEnd};
 use protocol::turn::{Finished, Route, TurnProgress, TurnResult};
 use supervision::planted::{Bug, planted};
 
@@ -37,6 +36,18 @@ pub(super) struct Running {
     pub round: u32,
     pub phase: Phase,
     pub user_written: bool,
+    /// The last message that waited when it began, or itself when it goes on.
+    pub behind: Option<Seq>,
+    /// Messages may be taken up now: a group of calls has ended.
+    pub boundary: bool,
+    /// How often that was done.
+    pub steered: u32,
+    /// A message that waits and is read for it.
+    pub reading: Option<LogPosition>,
+    /// One that cannot be read.
+    pub unread: Option<LogPosition>,
+    /// It was found out whether the conversation begins anew.
+    pub anew_known: bool,
     /// Why the conversation begins anew with it.
     pub anew: Option<Reason>,
     pub calls: Calls,
@@ -62,6 +73,8 @@ pub(super) struct Running {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Loading,
+    /// Messages that it may take up are read.
+    Steering,
     WaitingForPermit,
     Thinking,
     RunningTools,
@@ -73,7 +86,7 @@ impl Phase {
     /// What a turn waits for in it.
     pub fn waits(self) -> Waits {
         match self {
-            Self::Loading => Waits::Message,
+            Self::Loading | Self::Steering => Waits::Message,
             Self::WaitingForPermit => Waits::Permit,
             Self::Thinking => Waits::Model,
             Self::RunningTools => Waits::Tools,
@@ -124,6 +137,12 @@ impl Running {
             round: 0,
             phase: Phase::Loading,
             user_written: false,
+            behind: None,
+            boundary: false,
+            steered: 0,
+            reading: None,
+            unread: None,
+            anew_known: false,
             anew: None,
             calls: Calls::default(),
             next_group: Vec::new(),
@@ -149,6 +168,7 @@ impl Running {
     pub fn go_on_from(&mut self, cut: &Cut) {
         let progress = recover::progress(&cut.written);
         self.user_written |= cut.written.user;
+        self.steered = cut.written.steered;
         self.round = progress.rounds;
         self.usage = progress.usage;
         self.guard = Guard::rebuild(&cut.written);
@@ -242,10 +262,10 @@ impl Running {
     /// The end that somebody asked for.
     pub fn cancellation(&mut self, why: Cancelled, rules: &Rules) -> Batch {
         let partial = std::mem::take(&mut self.partial);
-        let message = notice(StopReason::Aborted, partial, Some(CANCELLED_NOTICE.to_owned()), rules);
+        let message = notice(StopReason::Aborted, partial, Some(why.notice().to_owned()), rules);
         let mut batch = self.closing_batch();
         let (stop, model) = (message.stop, Arc::clone(&message.model));
-        let text = CANCELLED_NOTICE.to_owned();
+        let text = why.notice().to_owned();
         let reason = Some(why.reason());
         let ending = Ending { result: TurnResult::Cancelled, reason, text, stop, model };
         batch.records.push(Record::Assistant(message, Some(TurnClose::Cancelled)));
@@ -257,7 +277,7 @@ impl Running {
         let accepted_ms = self.accepted.as_ref().map_or(now.wall_ms, |accepted| accepted.accepted_ms);
         let latency_ms = now.wall_ms.saturating_sub(accepted_ms);
         let Ending { result, text, stop, model, reason: _ } = ending;
-        let finished = Finished { result, text, stop, model, usage: self.usage, latency_ms };
+        let finished = Finished { result, into: None, text, stop, model, usage: self.usage, latency_ms };
         (latency_ms, self.show(TurnProgress::Finished(Arc::new(finished))))
     }
 

@@ -2,13 +2,17 @@
 
 mod cases;
 mod commands;
+mod joins;
+mod kept;
 mod world;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use domain::body::TurnBody;
 use domain::chat::{Arguments, Content, Message, StopReason, ToolResult, Usage};
 use domain::ids::{MessageId, Seq, Source, ToolCallId};
+use domain::queue::{QueueAsk, QueueDrop, QueueMode};
 use domain::text::{TextLimit, TextUnit};
 use proptest::prelude::*;
 use protocol::journal::{CutTurn, LeftBy, Shelf};
@@ -19,9 +23,15 @@ use uuid::Uuid;
 
 use super::*;
 use crate::inbox::Inbox;
-use world::{Kept, World, open_calls};
+use kept::{Kept, open_calls};
+use machine::steer::STEERS_MAX;
+use world::World;
 
 fn rules() -> Arc<Rules> {
+    rules_with(QueueRules::default())
+}
+
+fn rules_with(queue: QueueRules) -> Arc<Rules> {
     let spec = |name: &str, parallel, idempotent| ToolSpec {
         name: name.to_owned(),
         description: String::new(),
@@ -39,6 +49,7 @@ fn rules() -> Arc<Rules> {
         provider: "p".into(),
         model: "m".into(),
         push_limits: [("hook".into(), TextLimit { unit: TextUnit::Chars, max: 100 })].into(),
+        queue,
     })
 }
 
@@ -56,6 +67,12 @@ fn text(seq: u64) -> String {
     }
 }
 
+/// Whether `other` may be taken up by the turn of `seq`.
+fn joins(seq: u64, other: u64) -> bool {
+    let plain = |seq: u64| !matches!(seq % 7, 4 | 5) && !matches!(seq % 10, 8 | 9);
+    plain(seq) && plain(other) && other % 7 != 6 && other > seq
+}
+
 fn is_command(turn: TurnId) -> bool {
     matches!(turn.0.as_u128() % 7, 4 | 5)
 }
@@ -64,10 +81,10 @@ fn accepted(seq: u64) -> Arc<Accepted> {
     Arc::new(Accepted {
         turn: turn_id(seq),
         seq: Seq(seq),
-        source: Source::new("ws").unwrap(),
+        source: Source::new(if seq % 10 == 8 { "other" } else { "ws" }).unwrap(),
         message_id: MessageId::new(&seq.to_string()).unwrap(),
         body_hash: seq,
-        route: Route::Live,
+        route: if seq % 10 == 9 { Route::Reply } else { Route::Live },
         body: TurnBody::text(text(seq)).encode().into(),
         accepted_ms: 5,
         retry_of: None,
@@ -109,6 +126,10 @@ enum Step {
     Read,
     /// A command was followed.
     Follow,
+    /// It slept long enough.
+    Woke,
+    /// `/queue`.
+    Mode(QueueMode),
     Permit,
     Delta,
     Answer,
@@ -143,6 +164,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Enqueue),
         6 => Just(Step::Read),
         6 => Just(Step::Follow),
+        3 => Just(Step::Woke),
         9 => Just(Step::Permit),
         2 => Just(Step::Delta),
         5 => Just(Step::Answer),

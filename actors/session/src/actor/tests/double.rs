@@ -75,6 +75,7 @@ fn config() -> SessionConfig {
         context_cache_bytes: 100_000,
         stall: Duration::from_secs(300),
         running_max: 2,
+        queue: Default::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a turn begins: for the first time, again after a cut, or not at all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::body::TurnBody;
 use domain::chat::ToolCall;
@@ -45,6 +46,13 @@ impl Machine {
             }
             return;
         }
+        let more = if cancelled { Duration::ZERO } else { self.collects_for(now) };
+        if !more.is_zero() {
+            if !std::mem::replace(&mut self.sleeps, true) {
+                out.push(Effect::Wake(more));
+            }
+            return;
+        }
         // A turn that was cancelled while it waited does nothing that needs a place.
         match self.place {
             Place::None if !cancelled => {
@@ -56,10 +64,14 @@ impl Machine {
             Place::None | Place::Asked | Place::Held => {}
         }
         let Some(item) = self.inbox.begin() else { return };
+        let behind = self.inbox.last();
         let cut = self.cut.take().filter(|cut| cut.turn.started.turn == item.turn);
         let at = item.at;
         let inline = item.inline.clone();
+        // Whatever waits behind one that goes on came after it had begun, as far as anybody knows.
+        let behind = if cut.is_some() { Some(item.seq) } else { behind };
         let mut turn = Running::new(item, cut, now);
+        turn.behind = behind;
         turn.stop = why.map(Why::Cancelled);
         self.turn = Some(Box::new(turn));
         match inline {
@@ -132,7 +144,7 @@ impl Machine {
         turn.progress = now.mono;
         turn.take_command();
         if let Some(cut) = turn.cut.take() {
-            self.begin_again(&cut, out);
+            self.begin_again(&cut, now, out);
             return;
         }
         out.push(Effect::Began(turn.id(), turn.attempt));
@@ -140,14 +152,14 @@ impl Machine {
         if !understood {
             let batch = turn.failure("malformed", MALFORMED.to_owned(), &self.rules);
             self.save(batch, out);
-        } else if turn.stop.is_some() {
-            self.wind_up(out);
         } else {
-            self.proceed(out);
+            self.interrupt(now, out);
+            self.go_on(now, out);
         }
     }
 
-    fn begin_again(&mut self, cut: &Cut, out: &mut Vec<Effect>) {
+    fn begin_again(&mut self, cut: &Cut, now: Now, out: &mut Vec<Effect>) {
+        self.interrupt(now, out);
         let Some(turn) = self.turn.as_deref_mut() else { return };
         turn.go_on_from(cut);
         let started = match recover::decide(cut, &self.rules) {

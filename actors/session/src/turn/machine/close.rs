@@ -108,6 +108,7 @@ impl Machine {
         let latency_ms = now.wall_ms.saturating_sub(accepted_ms);
         let finished = Finished {
             result: TurnResult::Cancelled,
+            into: None,
             text: CANCELLED_NOTICE.to_owned(),
             stop: StopReason::Aborted,
             model: Arc::clone(&self.rules.model),

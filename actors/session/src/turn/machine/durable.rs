@@ -25,6 +25,8 @@ impl Machine {
                 out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more: true, merge: true })));
             }
         }
+        let into = self.turn.as_ref().map(|turn| turn.id());
+        self.show_joined(&pending.joined, into, now, out);
         if pending.ends_turn {
             self.finish(now, out);
         }
@@ -44,6 +46,9 @@ impl Machine {
         if pending.edits {
             out.push(Effect::Edited);
         }
+        if pending.queue {
+            out.push(Effect::QueueKept);
+        }
         self.leave_if_done(out);
         if self.commits.is_empty() && self.turn.as_ref().is_some_and(|turn| turn.phase == Phase::Saving) {
             self.go_on(now, out);
@@ -57,10 +62,25 @@ impl Machine {
         if turn.stop.is_some() {
             self.wind_up(out);
         } else if turn.next_group.is_empty() {
-            self.proceed(out);
+            self.tell_dropped();
+            if !self.take_up(out) {
+                self.begin_held_back(out);
+            }
         } else {
             self.run_group(now, out);
         }
+    }
+
+    /// Nothing is taken up after all: calls that waited for that begin, or else the next round.
+    fn begin_held_back(&mut self, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        if !std::mem::take(&mut turn.boundary) || turn.calls.open().next().is_none() {
+            self.proceed(out);
+            return;
+        }
+        let mut batch = turn.batch();
+        turn.begin_calls(&self.rules.tools, &mut batch);
+        self.save(batch, out);
     }
 
     /// The end that the last commit of the running turn has, should it be durable.

@@ -17,6 +17,7 @@ impl Machine {
     pub(super) fn ask_permit(&mut self, out: &mut Vec<Effect>) {
         let Some(turn) = self.turn.as_deref_mut() else { return };
         turn.round += 1;
+        turn.boundary = false;
         turn.phase = Phase::WaitingForPermit;
         turn.partial = String::new();
         out.push(Effect::AskPermit(turn.round));

@@ -29,7 +29,7 @@ impl Claims {
         let mut claims = Self::default();
         for record in &batch.records {
             match record {
-                Record::Reset(_) => {}
+                Record::Reset(_) | Record::Said(_) | Record::Queue(_) => {}
                 Record::User => claims.user = true,
                 Record::Assistant(message, _) => claims.calls |= !message.calls.is_empty(),
                 Record::Tool(result) => claims.results.push(result.call.clone()),
@@ -52,6 +52,7 @@ impl Machine {
             out.push(Effect::Reload);
             return;
         };
+        self.inbox.unjoin(pending.joined);
         turn.refusals += 1;
         // The end of the waiting turns, and so of the transcript, was a part of it.
         self.closed &= pending.closes.is_none();
@@ -75,9 +76,12 @@ impl Machine {
         match turn.phase {
             // The other calls of the group end first; then the stop is seen.
             Phase::RunningTools => {}
-            Phase::Loading | Phase::WaitingForPermit | Phase::Thinking | Phase::Commanding | Phase::Saving => {
-                self.wind_up(out);
-            }
+            Phase::Loading
+            | Phase::Steering
+            | Phase::WaitingForPermit
+            | Phase::Thinking
+            | Phase::Commanding
+            | Phase::Saving => self.wind_up(out),
         }
     }
 }

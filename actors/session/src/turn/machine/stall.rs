@@ -51,7 +51,7 @@ impl Machine {
             // A tool that does not even end when it is cancelled is left behind.
             (Phase::RunningTools, Some(_)) => self.wind_up(out),
             // Only the journal knows how far it got, so it is asked anew.
-            (Phase::Loading | Phase::Saving, _) => {
+            (Phase::Loading | Phase::Steering | Phase::Saving, _) => {
                 out.push(Effect::Stuck(turn.id(), turn.attempt, waits));
                 out.push(Effect::Reload);
             }

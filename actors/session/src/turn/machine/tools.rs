@@ -60,8 +60,12 @@ impl Machine {
             self.commit(batch, out);
             return;
         }
-        if turn.stop.is_none() {
-            turn.begin_calls(&rules.tools, &mut batch);
+        turn.boundary = true;
+        // What waits goes before the calls that have not begun.
+        if turn.stop.is_none() && !self.awaits_steering() {
+            let Some(turn) = self.turn.as_deref_mut() else { return };
+            turn.begin_calls(&self.rules.tools, &mut batch);
+            turn.boundary = turn.next_group.is_empty();
         }
         self.save(batch, out);
     }

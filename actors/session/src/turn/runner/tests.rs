@@ -104,7 +104,7 @@ fn an_answer_that_was_cut_goes_on_three_times_at_most() {
 fn a_turn_that_was_cut_goes_on_behind_the_parts_that_it_has() {
     let parts = |messages: Vec<AssistantMessage>| {
         let messages = messages.into_iter().map(|message| Message::Assistant(Arc::new(message))).collect();
-        let mut runner = Runner::rebuild(&Written { user: true, messages });
+        let mut runner = Runner::rebuild(&Written { user: true, messages, steered: 0 });
         (runner.take_nudge(), runner.begun().to_owned())
     };
     assert_eq!(parts(vec![]), (None, String::new()));

@@ -1,18 +1,10 @@
 //! A session's surroundings as the machine sees them: a model of the journal, the doors and the tools, which checks what
 //! the machine does.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
+use super::kept::{has_result, keep};
 use super::*;
-
-/// What the journal knows of a turn.
-#[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) user: bool,
-    pub(super) messages: Vec<Message>,
-    pub(super) started: BTreeSet<ToolCallId>,
-    pub(super) end: Option<TurnEnd>,
-}
 
 pub(super) struct World {
     pub(super) machine: Machine,
@@ -23,7 +15,11 @@ pub(super) struct World {
     pub(super) started: Option<Started>,
     pub(super) interrupted: bool,
     pub(super) commits: VecDeque<Batch>,
-    pub(super) reading: Option<u64>,
+    pub(super) queue: QueueRules,
+    /// What the transcript says of it.
+    pub(super) own_queue: QueueSet,
+    pub(super) wakes: bool,
+    pub(super) reading: VecDeque<u64>,
     pub(super) crowded: bool,
     pub(super) asks_place: bool,
     pub(super) holds_place: bool,
@@ -57,9 +53,17 @@ pub(super) struct World {
 }
 
 impl World {
+    /// With a turn for each message.
     pub(super) fn new() -> Self {
+        Self::with(QueueRules { mode: QueueMode::Followup, ..QueueRules::default() })
+    }
+
+    pub(super) fn with(queue: QueueRules) -> Self {
         Self {
-            machine: Machine::new(rules()),
+            machine: Machine::new(rules_with(queue)),
+            queue,
+            own_queue: QueueSet::default(),
+            wakes: false,
             now: Now { mono: Duration::ZERO, wall_ms: 10 },
             next_seq: 1,
             turns: BTreeMap::new(),
@@ -67,7 +71,7 @@ impl World {
             started: None,
             interrupted: false,
             commits: VecDeque::new(),
-            reading: None,
+            reading: VecDeque::new(),
             crowded: false,
             asks_place: false,
             holds_place: false,
@@ -120,10 +124,14 @@ impl World {
     pub(super) fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::ReadBody(at) => self.reading = Some(at.0),
+                Effect::ReadBody(at) => self.reading.push_back(at.0),
+                Effect::AskAnew => self.give(Input::AnewKnown),
+                Effect::Wake(_) => assert!(!std::mem::replace(&mut self.wakes, true), "woken twice"),
+                Effect::QueueKept => {}
                 Effect::Began(turn, _) => {
                     assert!(self.begun.is_none(), "two turns at once");
-                    assert!(self.holds_place || self.unwanted.contains(&turn), "begun without a place");
+                    let dropped = self.queue.drop != QueueDrop::Refuse;
+                    assert!(self.holds_place || dropped || self.unwanted.contains(&turn), "begun without a place");
                     assert_eq!(self.open.first().map(|seq| turn_id(*seq)), Some(turn), "out of order");
                     self.begun = Some(turn);
                 }
@@ -207,11 +215,26 @@ impl World {
         }
         if let Some(turn) = batch.turn {
             assert_eq!(Some(turn), first, "commits belong to the first open turn");
-            let kept = self.turns.get_mut(&turn).unwrap();
             for record in batch.records {
-                keep(kept, record);
+                match record {
+                    Record::Said(accepted) => self.said(turn, accepted.seq.0, &batch.ended),
+                    record @ (Record::Reset(_)
+                    | Record::User
+                    | Record::Queue(_)
+                    | Record::Assistant(..)
+                    | Record::Tool(_)) => keep(self.turns.get_mut(&turn).unwrap(), record),
+                }
             }
+            let kept = self.turns.get_mut(&turn).unwrap();
             kept.started.extend(batch.tools_started);
+            let joins = batch.ended.iter().any(|(_, end)| matches!(end, TurnEnd::Joined { .. }));
+            kept.steered += u32::from(joins && !kept.messages.is_empty());
+            assert!(kept.steered <= STEERS_MAX, "messages are taken up for ever");
+        } else {
+            for record in batch.records {
+                let Record::Queue(set) = record else { panic!("{record:?} of no turn") };
+                self.own_queue = set;
+            }
         }
         self.interrupted |= batch.interrupted;
         self.pushed.extend(batch.out);
@@ -222,7 +245,9 @@ impl World {
         }
         for (turn, end) in batch.ended {
             let kept = self.turns.get_mut(&turn).unwrap();
+            let joined = matches!(end, TurnEnd::Joined { .. });
             assert!(kept.end.replace(end).is_none(), "ends twice");
+            assert!(!joined || (kept.user && kept.messages.is_empty() && self.begun != Some(turn)));
             if Some(turn) == self.open.first().map(|seq| turn_id(*seq)) {
                 self.started = None;
                 self.interrupted = false;
@@ -231,6 +256,20 @@ impl World {
             self.ended_order.push(turn);
         }
         true
+    }
+
+    /// The line of `seq` is written as its turn ends by joining the running one.
+    fn said(&mut self, into: TurnId, seq: u64, ended: &[(TurnId, TurnEnd)]) {
+        let turn = turn_id(seq);
+        assert!(ended.contains(&(turn, TurnEnd::Joined { into })));
+        assert!(joins(into.0.as_u128() as u64, seq), "{seq} joins");
+        assert_eq!(open_calls(&self.turns[&into]), 0, "a message among calls and results");
+        let before = self.open.iter().filter(|other| **other < seq && turn_id(**other) != into);
+        let passed: Vec<_> = before.filter(|seq| !self.unwanted.contains(&turn_id(**seq))).collect();
+        let ends = |seq: &&u64| ended.iter().any(|(turn, _)| *turn == turn_id(**seq));
+        assert!(self.queue.drop != QueueDrop::Refuse || passed.iter().all(ends), "{passed:?} wait before {seq}");
+        let kept = self.turns.get_mut(&turn).unwrap();
+        assert!(!std::mem::replace(&mut kept.user, true), "the user's line is there twice");
     }
 
     /// The journal refuses the newest commit, if it is a turn's first large one.
@@ -254,13 +293,25 @@ impl World {
                 self.give(Input::Queued(item(seq)));
             }
             Step::Read => {
-                if let Some(seq) = self.reading.take() {
+                if let Some(seq) = self.reading.pop_front() {
                     self.give(Input::Read(accepted(seq)));
                 }
             }
             Step::Follow if std::mem::take(&mut self.command) => {
                 let drawn = Some(Box::default());
                 self.give(Input::Commanded(Box::new(Commanded { text: "told".to_owned(), drawn })));
+            }
+            Step::Woke if std::mem::take(&mut self.wakes) => {
+                self.now.mono += self.queue.debounce;
+                self.give(Input::Woke);
+            }
+            Step::Mode(mode) => {
+                let set = QueueSet { mode: Some(mode), ..QueueSet::default() };
+                if let Some((state, effects)) = self.machine.ask_queue(QueueAsk::Set(set), self.now) {
+                    assert_eq!(state.rules.mode, mode);
+                    self.perform(effects);
+                    self.place();
+                }
             }
             Step::Permit if std::mem::take(&mut self.permit) => self.give(Input::Permitted),
             Step::Delta if self.call.is_some() => self.give(Input::Delta(Delta::Text("x".to_owned()))),
@@ -341,6 +392,7 @@ impl World {
                 self.restart(0, LeftBy::Interrupted);
             }
             Step::Follow
+            | Step::Woke
             | Step::Permit
             | Step::Delta
             | Step::Answer
@@ -369,11 +421,13 @@ impl World {
         self.begun = None;
         (self.asks_place, self.holds_place) = (false, false);
         self.commits.clear();
-        (self.reading, self.permit, self.call, self.view, self.left) = (None, false, None, false, false);
+        self.reading.clear();
+        self.wakes = false;
+        (self.permit, self.call, self.view, self.left) = (false, None, false, false);
         self.command = false;
         self.running.clear();
         self.adrift.clear();
-        self.machine = Machine::new(rules());
+        self.machine = Machine::new(rules_with(self.queue));
         let cut = self.open.first().map(|seq| {
             let turn = turn_id(*seq);
             let kept = &self.turns[&turn];
@@ -387,12 +441,12 @@ impl World {
                 },
                 blamed: blamed && left_by == LeftBy::Crash,
                 alone: blamed,
-                written: Written { user: kept.user, messages: kept.messages.clone() },
+                written: Written { user: kept.user, messages: kept.messages.clone(), steered: kept.steered },
             }
         });
         let items = self.open.iter().map(|seq| item(*seq)).collect();
         let through = Seq(self.next_seq - 1);
-        let standing = Standing { cut, ..Standing::default() };
+        let standing = Standing { cut, queue: self.own_queue, ..Standing::default() };
         let effects = self.machine.load(items, through, Inbox::default(), standing, self.now);
         self.perform(effects);
         self.place();
@@ -402,9 +456,16 @@ impl World {
     pub(super) fn settle(&mut self) {
         self.take(Step::Crowd(false));
         for _ in 0..2000 {
-            for step in
-                [Step::Read, Step::Follow, Step::Permit, Step::Answer, Step::ToolEnds(0), Step::Durable, Step::View]
-            {
+            for step in [
+                Step::Woke,
+                Step::Read,
+                Step::Follow,
+                Step::Permit,
+                Step::Answer,
+                Step::ToolEnds(0),
+                Step::Durable,
+                Step::View,
+            ] {
                 self.take(step);
             }
             if self.open.is_empty() && self.machine.is_idle() {
@@ -413,42 +474,4 @@ impl World {
         }
         panic!("does not come to rest: {:?}", self.machine);
     }
-}
-
-pub(super) fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
-    kept.messages.iter().any(|message| matches!(message, Message::ToolResult(result) if result.call == *id))
-}
-
-pub(super) fn keep(kept: &mut Kept, record: Record) {
-    match record {
-        Record::Reset(_) => assert!(!kept.user, "a reset after the question"),
-        Record::User => {
-            assert!(!kept.user, "the user's line is there twice");
-            kept.user = true;
-        }
-        Record::Assistant(message, close) => {
-            assert!(kept.user, "an answer before the question");
-            assert_eq!(open_calls(kept), 0, "a message while calls have no result");
-            assert!(close.is_none() || message.calls.is_empty());
-            assert!(message.calls.iter().all(|call| !call.name.is_empty()), "a call without a name is kept");
-            let begun = matches!(kept.messages.last(), Some(Message::Assistant(begun)) if begun.is_cut());
-            let said = begun || !message.text.trim().is_empty();
-            assert!(close != Some(TurnClose::Done) || said, "an end without a word");
-            kept.messages.push(Message::Assistant(message.into()));
-        }
-        Record::Tool(result) => {
-            assert!(!has_result(kept, &result.call), "two results");
-            let before = open_calls(kept);
-            kept.messages.push(Message::ToolResult(result.into()));
-            assert_eq!(open_calls(kept) + 1, before, "a result without its call");
-        }
-    }
-}
-
-pub(super) fn open_calls(kept: &Kept) -> usize {
-    let last = kept.messages.iter().rev().find_map(|message| match message {
-        Message::Assistant(assistant) => Some(assistant),
-        Message::User(_) | Message::ToolResult(_) => None,
-    });
-    last.map_or(0, |last| last.calls.iter().filter(|call| !has_result(kept, &call.id)).count())
 }

@@ -1,0 +1,127 @@
+//! The queue's own rules: what a new message does to the running turn and to those that wait, and `/queue`.
+
+use domain::chat::{Content, plain_text};
+use domain::queue::{QueueAsk, QueueDrop, QueueMode, QueueRules, QueueSet};
+use domain::text::{ellipsis, one_line};
+use protocol::journal::InboxItem;
+use protocol::session::QueueState;
+
+use super::steer::Fellow;
+use super::{Machine, Own};
+use crate::inbox::{Cancelled, Offered};
+use crate::turn::running::Why;
+use crate::turn::{Batch, Effect, Now, Record};
+
+/// Characters that are told of a dropped message.
+const DROPPED_CHARS_MAX: usize = 160;
+const DROPPED_LEAD: &str = "[Messages that were dropped]";
+
+// === impl Machine ===
+
+impl Machine {
+    /// A message is durable.
+    pub(super) fn queued(&mut self, item: InboxItem, now: Now, out: &mut Vec<Effect>) {
+        match self.inbox.offer(item) {
+            Offered::Added => {}
+            Offered::Known | Offered::Ended | Offered::Full => return,
+        }
+        self.heard = now.mono;
+        self.drop_surplus();
+        self.interrupt(now, out);
+        self.begin_next(now, out);
+    }
+
+    /// Drops the oldest messages, if too many wait and that is the rule.
+    pub(super) fn drop_surplus(&mut self) {
+        match self.queue().drop {
+            QueueDrop::Refuse => {}
+            QueueDrop::Old | QueueDrop::Summarize => self.inbox.drop_oldest(self.queue().cap as usize),
+        }
+    }
+
+    /// Cancels the running turn, if that is the rule and a message came after it began.
+    pub(super) fn interrupt(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(turn) = self.turn.as_deref().filter(|_| self.queue().mode == QueueMode::Interrupt) else { return };
+        let newer = self.inbox.wanted().filter(|item| Some(item.seq) > turn.behind);
+        let first = newer.map(|item| self.fellow(item)).find(|fellow| *fellow != Fellow::No);
+        match first.unwrap_or(Fellow::No) {
+            Fellow::No => {}
+            Fellow::Yes => self.stop_running(Why::Cancelled(Cancelled::Interrupted), now, out),
+            Fellow::Unread(at) => self.read_body(at, out),
+        }
+    }
+
+    /// Keeps what a dropped message said for the turn behind it.
+    pub(super) fn summarize_dropped(&mut self) {
+        let Some(turn) = self.turn.as_deref().filter(|_| self.queue().drop == QueueDrop::Summarize) else { return };
+        if turn.stop == Some(Why::Cancelled(Cancelled::Dropped)) && turn.refusals == 0 {
+            let said = plain_text(&turn.body.content);
+            self.own_mut(|own| own.dropped.push(said));
+        }
+    }
+
+    /// Tells the model of the messages that were dropped before the running turn, in its message.
+    pub(super) fn tell_dropped(&mut self) {
+        let cap = self.queue().cap as usize;
+        let none = self.own.as_deref().is_none_or(|own| own.dropped.is_empty());
+        let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.round == 0 && !turn.user_written) else { return };
+        if none || turn.open_to_others().is_none() {
+            return;
+        }
+        let all = self.own.as_deref_mut().map(|own| std::mem::take(&mut own.dropped)).unwrap_or_default();
+        let surplus = all.len().saturating_sub(cap);
+        let mut text = DROPPED_LEAD.to_owned();
+        for said in all.iter().skip(surplus) {
+            text.push_str("\n- ");
+            text.push_str(&ellipsis(&one_line(said), DROPPED_CHARS_MAX));
+        }
+        let content = [Content::text(text)].into_iter().chain(turn.body.content.iter().cloned()).collect();
+        turn.body.content = content;
+    }
+
+    /// Shows or sets the rules. `None`: it is on its way out, and nothing is kept any more. What is set holds from now on;
+    /// when it is durable, [`Effect::QueueKept`] says so, once for each call that set something.
+    pub fn ask_queue(&mut self, ask: QueueAsk, now: Now) -> Option<(QueueState, Vec<Effect>)> {
+        let own = match ask {
+            QueueAsk::Show => return Some((self.queue_state(), Vec::new())),
+            QueueAsk::Set(set) => set.or(self.own_queue()),
+            QueueAsk::Default => QueueSet::default(),
+        };
+        if self.is_leaving() {
+            return None;
+        }
+        let mut out = Vec::new();
+        self.own_mut(|of_session| of_session.queue = own);
+        self.commit(Batch { records: vec![Record::Queue(own)], ..Batch::default() }, &mut out);
+        self.drop_surplus();
+        self.begin_next(now, &mut out);
+        Some((self.queue_state(), out))
+    }
+
+    /// The rules that hold.
+    pub(super) fn queue(&self) -> QueueRules {
+        self.own_queue().over(&self.rules.queue)
+    }
+
+    fn own_queue(&self) -> QueueSet {
+        self.own.as_deref().map(|own| own.queue).unwrap_or_default()
+    }
+
+    /// Changes what the session has of its own, and keeps it if it is anything.
+    pub(super) fn own_mut(&mut self, change: impl FnOnce(&mut Own)) {
+        let mut own = self.own.take().unwrap_or_default();
+        change(&mut own);
+        self.own = Some(own).filter(|own| own.queue != QueueSet::default() || !own.dropped.is_empty());
+    }
+
+    /// The bound of those that wait, if it is this session's own.
+    pub fn own_bound(&self) -> Option<u32> {
+        let own = self.own_queue();
+        (own.cap.is_some() || own.drop.is_some()).then(|| self.queue().refuses_above().unwrap_or(u32::MAX))
+    }
+
+    fn queue_state(&self) -> QueueState {
+        let waiting = self.inbox.len() - self.inbox.cancelled();
+        QueueState { rules: self.queue(), waiting: u32::try_from(waiting).unwrap_or(u32::MAX) }
+    }
+}

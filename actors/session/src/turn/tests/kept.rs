@@ -1,0 +1,53 @@
+//! What the model of the journal keeps of a turn, and checks of it.
+
+use super::*;
+
+/// What the journal knows of a turn.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) user: bool,
+    /// How often it took up messages.
+    pub(super) steered: u32,
+    pub(super) messages: Vec<Message>,
+    pub(super) started: BTreeSet<ToolCallId>,
+    pub(super) end: Option<TurnEnd>,
+}
+
+pub(super) fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
+    kept.messages.iter().any(|message| matches!(message, Message::ToolResult(result) if result.call == *id))
+}
+
+pub(super) fn keep(kept: &mut Kept, record: Record) {
+    match record {
+        Record::Said(_) | Record::Queue(_) => panic!("not the turn's own"),
+        Record::Reset(_) => assert!(!kept.user, "a reset after the question"),
+        Record::User => {
+            assert!(!kept.user, "the user's line is there twice");
+            kept.user = true;
+        }
+        Record::Assistant(message, close) => {
+            assert!(kept.user, "an answer before the question");
+            assert_eq!(open_calls(kept), 0, "a message while calls have no result");
+            assert!(close.is_none() || message.calls.is_empty());
+            assert!(message.calls.iter().all(|call| !call.name.is_empty()), "a call without a name is kept");
+            let begun = matches!(kept.messages.last(), Some(Message::Assistant(begun)) if begun.is_cut());
+            let said = begun || !message.text.trim().is_empty();
+            assert!(close != Some(TurnClose::Done) || said, "an end without a word");
+            kept.messages.push(Message::Assistant(message.into()));
+        }
+        Record::Tool(result) => {
+            assert!(!has_result(kept, &result.call), "two results");
+            let before = open_calls(kept);
+            kept.messages.push(Message::ToolResult(result.into()));
+            assert_eq!(open_calls(kept) + 1, before, "a result without its call");
+        }
+    }
+}
+
+pub(super) fn open_calls(kept: &Kept) -> usize {
+    let last = kept.messages.iter().rev().find_map(|message| match message {
+        Message::Assistant(assistant) => Some(assistant),
+        Message::User(_) | Message::ToolResult(_) => None,
+    });
+    last.map_or(0, |last| last.calls.iter().filter(|call| !has_result(kept, &call.id)).count())
+}
