@@ -2,7 +2,8 @@
 //! of an answer.
 //!
 //! **Invariant:** no clock and no map order in here. The same parts give the same bytes, and a longer conversation only
-//! adds to the end, which is what the prompt caches of providers live on.
+//! adds to the end, which is what the prompt caches of providers live on. It does more only where it saves more: once
+//! when a turn with pictures or failed calls has ended, when results of a long turn are left out, at a compaction.
 
 mod front_matter;
 mod hint;
