@@ -130,6 +130,7 @@ impl App {
             phase: self.phase.clone(),
             outbox: self.board.clone(),
             restart: self.restart.clone(),
+            media: self.loaded.paths.media.clone(),
             frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),
             show: {
                 let gauges = self.gauges.clone();

@@ -1,6 +1,7 @@
 //! The real program, from outside: its command line, its doors, its crashes.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests fail by panicking")]
 
+mod attachments;
 mod bad_input;
 mod broken_config;
 mod chaos;

@@ -1,6 +1,7 @@
 //! What all doors share.
 
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -131,6 +132,8 @@ pub struct DoorsParts {
     pub outbox: Arc<Board>,
     /// `runtime.frameBytesInFlight`.
     pub frame_bytes_in_flight: usize,
+    /// Where attachments are kept.
+    pub media: PathBuf,
     /// Takes the order to restart, where that can be followed.
     pub restart: Option<Arc<Restart>>,
     /// Brings the gauges of the other parts up to date, before they are printed.

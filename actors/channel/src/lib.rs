@@ -28,6 +28,7 @@ mod hints;
 mod http;
 pub mod hub;
 mod json;
+mod media;
 mod meter;
 mod open;
 pub mod openai_api;

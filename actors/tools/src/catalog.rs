@@ -34,6 +34,8 @@ pub struct ToolsConfig {
     /// What else is private to the gateway: journal, logs, run, configuration, keys. Existing or not, files or
     /// directories. The workspace stays open when it lies inside one of them.
     pub forbidden: Vec<PathBuf>,
+    /// Other directories that may be read, existing or not: what people attached to their messages.
+    pub readable: Vec<PathBuf>,
     /// Whether file tools stay inside the workspace.
     pub restrict: bool,
     /// Of any result, in characters.
@@ -80,7 +82,7 @@ impl Catalog {
         let reach = if config.restrict { Reach::Workspace } else { Reach::Anywhere };
         let fence = Arc::new(Fence {
             workspace: config.workspace,
-            readable: None,
+            readable: config.readable,
             sessions: config.sessions_dir,
             forbidden: config.forbidden,
             reach,

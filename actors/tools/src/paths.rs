@@ -33,8 +33,8 @@ pub enum Denied {
 pub struct Policy {
     /// Open to tools.
     pub workspace: PathBuf,
-    /// Another directory that is.
-    pub readable: Option<PathBuf>,
+    /// Other directories that are, for reading.
+    pub readable: Vec<PathBuf>,
     /// Private to the gateway.
     pub private: Vec<PathBuf>,
     /// Whether anything outside the workspace is open.
@@ -47,7 +47,7 @@ impl Policy {
     /// Whether `path` may be touched.
     pub fn judge(&self, path: &Path) -> Result<(), Denied> {
         let depth = |root: &Path| root.components().count();
-        let open = [Some(&self.workspace), self.readable.as_ref()].into_iter().flatten();
+        let open = [&self.workspace].into_iter().chain(&self.readable);
         let open = open.filter(|root| path.starts_with(root)).map(|root| depth(root)).max();
         let private = self.private.iter().filter(|root| path.starts_with(root)).map(|root| depth(root)).max();
         if private.is_some_and(|private| open.is_none_or(|open| private >= open)) {
@@ -70,7 +70,7 @@ mod tests {
 
     fn policy(reach: Reach) -> Policy {
         let private = ["/home/g", "/home/g/ws/sessions", "/etc/g.json"].map(PathBuf::from).to_vec();
-        Policy { workspace: "/home/g/ws".into(), readable: None, private, reach }
+        Policy { workspace: "/home/g/ws".into(), readable: Vec::new(), private, reach }
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_sibling_with_the_same_beginning_is_outside() {
-        let policy = Policy { workspace: "/ws".into(), readable: None, private: vec![], reach: Reach::Workspace };
+        let policy = Policy { workspace: "/ws".into(), readable: Vec::new(), private: vec![], reach: Reach::Workspace };
         assert_eq!(policy.judge(Path::new("/ws/x")), Ok(()));
         assert_eq!(policy.judge(Path::new("/ws-evil/x")), Err(Denied::Outside));
         assert_eq!(policy.judge(Path::new("/wsx")), Err(Denied::Outside));
@@ -108,8 +108,12 @@ mod tests {
 
     #[test]
     fn a_workspace_that_is_itself_private_is_closed() {
-        let policy =
-            Policy { workspace: "/ws".into(), readable: None, private: vec!["/ws".into()], reach: Reach::Workspace };
+        let policy = Policy {
+            workspace: "/ws".into(),
+            readable: Vec::new(),
+            private: vec!["/ws".into()],
+            reach: Reach::Workspace,
+        };
         assert_eq!(policy.judge(Path::new("/ws/x")), Err(Denied::Private));
     }
 }

@@ -31,8 +31,8 @@ pub(crate) const PRIVATE_MODE: u32 = 0o700;
 pub(crate) struct Fence {
     /// Where relative paths begin, and what is open.
     pub(crate) workspace: PathBuf,
-    /// Another directory that is open, for reading.
-    pub(crate) readable: Option<PathBuf>,
+    /// Other directories that are open, for reading.
+    pub(crate) readable: Vec<PathBuf>,
     /// Transcripts, mostly inside the workspace.
     pub(crate) sessions: PathBuf,
     pub(crate) forbidden: Vec<PathBuf>,
@@ -110,16 +110,17 @@ impl Fence {
             AccessMode::Restricted => Reach::Workspace,
             AccessMode::Full => Reach::Anywhere,
         };
-        let (workspace, readable) = (scope.project_path.clone(), Some(self.workspace.clone()));
+        let workspace = scope.project_path.clone();
+        let readable = self.readable.iter().chain([&self.workspace]).cloned().collect();
         Arc::new(Self { workspace, readable, reach, ..Self::clone(self) })
     }
 
     /// Without what can only be read.
     fn unreadable(self: Arc<Self>) -> Arc<Self> {
-        if self.readable.is_none() || self.reach == Reach::Anywhere {
+        if self.readable.is_empty() || self.reach == Reach::Anywhere {
             return self;
         }
-        Arc::new(Self { readable: None, ..Self::clone(&self) })
+        Arc::new(Self { readable: Vec::new(), ..Self::clone(&self) })
     }
 
     /// The same, unless the session is kept off the machine: then no more than the workspace.
@@ -135,7 +136,7 @@ impl Fence {
         let workspace = self.workspace.canonicalize().map_err(PathError::Workspace)?;
         let private = self.forbidden.iter().chain([&self.sessions]);
         let private = private.filter_map(|path| resolve(path).ok()).collect();
-        let readable = self.readable.as_ref().and_then(|path| path.canonicalize().ok());
+        let readable = self.readable.iter().filter_map(|path| path.canonicalize().ok()).collect();
         Ok(Policy { workspace, readable, private, reach: self.reach })
     }
 
@@ -198,7 +199,8 @@ impl Target {
     /// Of a judged path.
     fn new(policy: Policy, path: PathBuf) -> Self {
         let inside = path.starts_with(&policy.workspace);
-        let root = if inside { policy.workspace.clone() } else { PathBuf::from("/") };
+        let readable = policy.readable.iter().find(|root| path.starts_with(root)).filter(|_| !inside);
+        let root = if inside { &policy.workspace } else { readable.map_or(Path::new("/"), |root| root) }.to_owned();
         let shown = relative(&path, &policy.workspace).unwrap_or_else(|| path.display().to_string());
         let below = path.strip_prefix(&root).map(|rest| rest.iter().map(OsString::from).collect()).unwrap_or_default();
         let private = policy.private.iter().filter_map(|path| identity(path)).collect();

@@ -11,7 +11,7 @@ use protocol::turn::{Lane, Route};
 use tokio::sync::oneshot;
 
 use super::connection::{FRAME_RETRY_MS, own_message_id, push_frame};
-use super::order::ControlPlace;
+use super::order::{ControlPlace, MessagePlace};
 use super::shows;
 use super::writer::Note;
 use crate::control::AtOnce;
@@ -19,7 +19,11 @@ use crate::doors::{Door, Doors, Submission, source, source_of, text_body};
 use crate::hub::outlet::Outlet;
 use crate::hub::{CHAT_PREFIX, Claim};
 use crate::json::Json;
+use crate::media::{self, NotKept, Upload};
 use crate::outcome::{Past, Refusal, Verdict, read_turn};
+
+/// Where attachments lie, below the directory of all channels.
+const MEDIA: &str = "websocket";
 
 /// Where the messages of a chat go.
 pub(super) struct Room {
@@ -72,8 +76,42 @@ impl Room {
 }
 
 impl Asked {
+    /// The message's body, once what came with it is kept; else the frame that says why not.
+    pub(super) async fn body(&self, text: String, media: Vec<Upload>) -> Result<Vec<u8>, String> {
+        if media.is_empty() {
+            return Ok(text_body(&text));
+        }
+        let directory = self.doors.media.join(MEDIA);
+        media::body(&self.doors.ports, &directory, text, media).await.map_err(|not_kept| match not_kept {
+            NotKept::Wrong(wrong) => {
+                self.doors.rejected(Door::WebSocket, wrong.reason);
+                self.error(&wrong.detail, wrong.reason, None)
+            }
+            NotKept::Disk(error) => {
+                tracing::warn!(%error, "an attachment cannot be kept");
+                let refusal = Refusal::Disk { retry_after_ms: FRAME_RETRY_MS, space: None };
+                self.doors.refused(Door::WebSocket, &self.room.session, refusal);
+                self.refusal(refusal)
+            }
+        })
+    }
+
+    /// Hands a message with attachments to the journal, once they are kept.
+    pub(super) async fn keep_and_submit(mut self, text: String, media: Vec<Upload>, mut place: MessagePlace) {
+        let body = self.body(text, media).await;
+        place.come().await;
+        match body {
+            Ok(body) => {
+                let verdict = self.submit(body);
+                place.handed_over();
+                self.answer(verdict, place).await;
+            }
+            Err(frame) => push_frame(&self.outlet, frame),
+        }
+    }
+
     /// Hands the message to the journal.
-    pub(super) fn submit(&mut self, text: &str) -> oneshot::Receiver<Enqueued> {
+    pub(super) fn submit(&mut self, body: Vec<u8>) -> oneshot::Receiver<Enqueued> {
         let (turn, client_turn_id) = (self.turn, self.names.client_turn_id.clone());
         self.claim = self.room.claim(&self.doors, turn);
         self.outlet.note(Note::Submitted { turn, client_turn_id }, 0);
@@ -83,7 +121,7 @@ impl Asked {
             source: self.room.source(&self.names.chat_id),
             message_id: self.names.message_id.clone().unwrap_or_else(|| own_message_id(turn)),
             route: Route::Live,
-            body: text_body(text),
+            body,
         })
     }
 

@@ -24,12 +24,13 @@ use super::scoped::Chooser;
 use super::shows;
 use super::writer::Note;
 use crate::control::AtOnce;
-use crate::doors::{Door, Doors};
+use crate::doors::{Door, Doors, text_body};
 use crate::http::Place;
 use crate::hub::cursor::Cursor;
 use crate::hub::outlet::{OUTLET_CHAT_BYTES, Outlet};
 use crate::hub::{Claim, Sink, Watch};
 use crate::json::Json;
+use crate::media;
 use crate::outcome::{Past, Refusal, read_turn};
 
 /// Messages of one connection whose verdict has not come; above it more are refused.
@@ -263,7 +264,7 @@ impl Reader {
     }
 
     fn message(&mut self, message: Message, pending: &Pending) {
-        let Message { chat_id, text, message_id, client_turn_id, scope, webui } = message;
+        let Message { chat_id, text, media, message_id, client_turn_id, scope, webui } = message;
         let chat_id = chat_id.unwrap_or_else(|| self.default_chat.clone());
         let room = match self.place_for(&chat_id) {
             Ok(room) => room,
@@ -282,7 +283,7 @@ impl Reader {
         let mut asked = Asked { doors, outlet, room, turn, names, claim: None };
         let control = AtOnce::of(command::parse(&text));
         let places = if control.is_some() { PENDING_MAX + PENDING_CONTROL_MAX } else { PENDING_MAX };
-        let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(text.len() + media::bytes(&media)).unwrap_or(u32::MAX);
         let room = match &control {
             None => self.doors.reserve(bytes),
             Some(_) => None,
@@ -299,7 +300,14 @@ impl Reader {
         if let Some(scope) = scope {
             let (chooser, place) = (self.chooser.clone(), chat.order.control());
             return pending.push(Box::pin(async move {
-                asked.choose_and_submit((scope, text), chooser, place).await;
+                asked.choose_and_submit((scope, text, media), chooser, place).await;
+                drop(room);
+            }));
+        }
+        if !media.is_empty() {
+            let place = chat.order.late_message();
+            return pending.push(Box::pin(async move {
+                asked.keep_and_submit(text, media, place).await;
                 drop(room);
             }));
         }
@@ -307,13 +315,13 @@ impl Reader {
         if place.waits() {
             return pending.push(Box::pin(async move {
                 place.come().await;
-                let verdict = asked.submit(&text);
+                let verdict = asked.submit(text_body(&text));
                 place.handed_over();
                 asked.answer(verdict, place).await;
                 drop(room);
             }));
         }
-        let verdict = asked.submit(&text);
+        let verdict = asked.submit(text_body(&text));
         pending.push(Box::pin(async move {
             asked.answer(verdict, place).await;
             drop(room);

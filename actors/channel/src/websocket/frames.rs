@@ -9,6 +9,7 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::hub::cursor::Cursor;
+use crate::media::{self, Upload};
 
 /// Longest text of a message.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -45,6 +46,8 @@ pub(crate) struct Message {
     pub(crate) chat_id: Option<String>,
     /// What the user said.
     pub(crate) text: String,
+    /// What came with it.
+    pub(crate) media: Vec<Upload>,
     /// The client's id of it.
     pub(crate) message_id: Option<MessageId>,
     /// The client's own name for the turn.
@@ -167,12 +170,11 @@ fn parse_object(fields: &Map<String, Value>) -> Result<Incoming, Refused> {
 
 fn message(fields: &Map<String, Value>) -> Result<Incoming, Refused> {
     let text = string(fields, "content")?.ok_or_else(|| Refused::bad_frame("\"content\" is missing"))?;
-    match fields.get("media") {
-        None | Some(Value::Null) => {}
-        Some(Value::Array(media)) if media.is_empty() => {}
-        Some(Value::Array(_)) => return Err(Refused::bad_frame("\"media\": attachments are not supported")),
+    let media = match fields.get("media") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(media)) => media::parse(media).map_err(|wrong| Refused::new(wrong.reason, wrong.detail))?,
         Some(other) => return Err(wrong_type("media", "an array", other)),
-    }
+    };
     let client_turn_id = string(fields, "turn_id")?;
     if client_turn_id.is_some_and(|id| !is_client_turn_id(id)) {
         let detail = format!("\"turn_id\" must have 1 to {CLIENT_TURN_ID_BYTES_MAX} bytes without control characters");
@@ -190,19 +192,23 @@ fn message(fields: &Map<String, Value>) -> Result<Incoming, Refused> {
         client_turn_id: client_turn_id.map(str::to_owned),
         webui,
         scope: scope(fields)?,
-        ..plain(text.to_owned(), message_id(fields)?)?
+        ..worded(text.to_owned(), message_id(fields)?, media)?
     }))
 }
 
 fn plain(text: String, message_id: Option<MessageId>) -> Result<Message, Refused> {
+    worded(text, message_id, Vec::new())
+}
+
+fn worded(text: String, message_id: Option<MessageId>, media: Vec<Upload>) -> Result<Message, Refused> {
     if text.len() > TEXT_BYTES_MAX {
         let detail = format!("the text has {} bytes; at most {TEXT_BYTES_MAX} are allowed", text.len());
         return Err(Refused::new("too_large", detail));
     }
-    if text.trim().is_empty() {
+    if text.trim().is_empty() && media.is_empty() {
         return Err(Refused::bad_frame("the message is empty"));
     }
-    Ok(Message { chat_id: None, text, message_id, client_turn_id: None, scope: None, webui: false })
+    Ok(Message { chat_id: None, text, media, message_id, client_turn_id: None, scope: None, webui: false })
 }
 
 /// Without a project there is none, whatever else is said.
@@ -401,7 +407,7 @@ mod tests {
             (
                 r#"{"type":"message","content":"a","media":["data:"]}"#,
                 "bad_frame",
-                "\"media\": attachments are not supported",
+                "\"media\"[0] is a data URL without data",
             ),
             (
                 r#"{"type":"set_workspace_scope","chat_id":"a"}"#,

@@ -41,6 +41,13 @@ impl Order {
         MessagePlace { gate, opens, _under_way: self.since.get_or_insert_default().token() }
     }
 
+    /// Takes the place of a message that cannot be handed over at once: those after it wait for it.
+    pub(crate) fn late_message(&mut self) -> MessagePlace {
+        let gate = self.gate.take().filter(|gate| !gate.is_cancelled());
+        let opens = Some(self.shut());
+        MessagePlace { gate, opens, _under_way: self.since.get_or_insert_default().token() }
+    }
+
     /// Takes the place of a control frame.
     pub(crate) fn control(&mut self) -> ControlPlace {
         let since = TaskTracker::new();
@@ -87,6 +94,16 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn messages_keep_their_order_behind_a_late_one() {
+        let mut order = Order::default();
+        let (mut late, after) = (order.late_message(), order.message());
+        assert!(late.come().now_or_never().is_some(), "nothing is before it");
+        assert!(after.waits() && after.come().now_or_never().is_none());
+        late.handed_over();
+        assert!(after.come().now_or_never().is_some());
+    }
 
     #[test]
     fn control_waits_for_what_was_before_and_goes_before_what_comes_after() {

@@ -13,6 +13,7 @@ use super::order::ControlPlace;
 use crate::doors::Door;
 use crate::gateway::edits::edit;
 use crate::json::Json;
+use crate::media::Upload;
 
 /// Who may choose what.
 #[derive(Debug, Clone, Default)]
@@ -48,16 +49,20 @@ impl Asked {
     /// Chooses the project of the chat, and says something there.
     pub(super) async fn choose_and_submit(
         mut self,
-        (scope, text): (Scope, String),
+        (scope, text, media): (Scope, String, Vec<Upload>),
         chooser: Chooser,
         mut place: ControlPlace,
     ) {
+        let body = match self.body(text, media).await {
+            Ok(body) => body,
+            Err(frame) => return push_frame(&self.outlet, frame),
+        };
         place.come().await;
         match self.chosen(Some(scope), &chooser).await {
             Ok(frame) => push_frame(&self.outlet, frame),
             Err((reason, detail)) => return push_frame(&self.outlet, self.error(&detail, reason, None)),
         }
-        let verdict = self.submit(&text);
+        let verdict = self.submit(body);
         self.answer(verdict, place).await;
     }
 

@@ -115,6 +115,7 @@ impl World {
             phase: phase.clone(),
             outbox: Arc::default(),
             frame_bytes_in_flight: bytes,
+            media: "/media".into(),
             restart: None,
             show: Arc::new(|| ()),
         });

@@ -388,8 +388,13 @@ mod tests {
         let timeout = |configured, asked: Value| {
             let home = testkit::workspace::TempWorkspace::new();
             let (workspace, sessions) = (home.workspace(), home.path("s"));
-            let fence =
-                Fence { workspace, readable: None, sessions, forbidden: vec![], reach: crate::paths::Reach::Workspace };
+            let fence = Fence {
+                workspace,
+                readable: Vec::new(),
+                sessions,
+                forbidden: vec![],
+                reach: crate::paths::Reach::Workspace,
+            };
             let config = ExecConfig {
                 enable: true,
                 sandbox: SandboxChoice::Off,

@@ -203,7 +203,9 @@ fn arguments(
         Access::Write => Some("--bind"),
     };
     ops.extend(bind.map(|bind| bound(bind, workspace)));
-    ops.extend(bind.and(plan.policy.readable.as_deref()).map(|readable| bound("--ro-bind", readable)));
+    if bind.is_some() {
+        ops.extend(plan.policy.readable.iter().map(|readable| bound("--ro-bind", readable)));
+    }
     if plan.network {
         ops.extend(RESOLVER.map(|path| bound("--ro-bind-try", Path::new(path))));
     }
@@ -274,7 +276,7 @@ mod tests {
 
     fn made_for(workspace: &str, private: &[&str], access: Access, network: bool) -> Result<String, String> {
         let private = private.iter().map(PathBuf::from).collect();
-        let policy = Policy { workspace: workspace.into(), readable: None, private, reach: Reach::Workspace };
+        let policy = Policy { workspace: workspace.into(), readable: Vec::new(), private, reach: Reach::Workspace };
         let marker = (OsStr::new("CALL"), OsStr::new("7"));
         let plan = Plan { policy: &policy, access, network, cwd: Path::new(workspace), marker };
         let facts = Facts {

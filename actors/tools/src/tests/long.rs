@@ -140,7 +140,13 @@ fn a_command_in_the_sandbox_reads_what_was_kept() {
 
 fn offload(home: &TempWorkspace) -> Offload {
     let (workspace, sessions) = (home.workspace(), home.path("workspace/sessions"));
-    Offload::new(Arc::new(Fence { workspace, readable: None, sessions, forbidden: vec![], reach: Reach::Anywhere }))
+    Offload::new(Arc::new(Fence {
+        workspace,
+        readable: Vec::new(),
+        sessions,
+        forbidden: vec![],
+        reach: Reach::Anywhere,
+    }))
 }
 
 fn keep(offload: &Offload, key: &str, place: (u128, u32, u32), call: &str) -> String {

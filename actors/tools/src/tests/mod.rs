@@ -48,6 +48,7 @@ fn config(home: &TempWorkspace, sandbox: SandboxChoice) -> ToolsConfig {
         workspace: home.workspace(),
         sessions_dir: home.path("workspace/sessions"),
         forbidden: vec![home.path("journal"), home.path("config.json")],
+        readable: Vec::new(),
         restrict: true,
         result_chars_max: 16_000,
         exec: ExecConfig {

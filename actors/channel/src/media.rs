@@ -1,0 +1,321 @@
+//! Attachments of messages: read from a frame, kept as files, and told to the model.
+//!
+//! A file is on the device before its message is accepted, since the message names it: `<sha256>.<ending>` in the
+//! channel's directory. The name comes from the contents, so a message that is sent again has the same body, and the
+//! same file is kept once. Pictures are part of the message, for the model to see; of all else the message says where
+//! it lies: `[Attachment: <path>]`, behind its text.
+//!
+//! **Source of the limits and of the line:** nanobot 0.3.5.
+
+use std::io;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use domain::body::TurnBody;
+use domain::chat::Content;
+use domain::text::first_chars;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use supervision::ports::{Disk, Open, Ports, offload};
+
+use crate::doors::BODY_BYTES_MAX;
+
+const MIB: usize = 1024 * 1024;
+
+/// Files of one message.
+const FILES_MAX: usize = 4;
+/// Bytes of one.
+const FILE_BYTES_MAX: usize = 6 * MIB;
+/// Bytes of a video.
+const VIDEO_BYTES_MAX: usize = 20 * MIB;
+/// Videos of one message.
+const VIDEOS_MAX: usize = 1;
+/// Bytes of all files of a message.
+const ALL_BYTES_MAX: usize = 24 * MIB;
+/// Bytes of a file's contents' hash in its name.
+const NAME_BYTES: usize = 16;
+/// Characters of a name or type that is told back.
+const SHOWN_CHARS_MAX: usize = 64;
+
+/// What may be attached, with the ending of its file.
+const TYPES: [(&str, &str); 23] = [
+    ("image/png", "png"),
+    ("image/jpeg", "jpg"),
+    ("image/gif", "gif"),
+    ("image/webp", "webp"),
+    ("video/mp4", "mp4"),
+    ("video/webm", "webm"),
+    ("video/quicktime", "mov"),
+    ("audio/mpeg", "mp3"),
+    ("audio/mp4", "m4a"),
+    ("audio/ogg", "ogg"),
+    ("audio/wav", "wav"),
+    ("audio/webm", "weba"),
+    ("application/pdf", "pdf"),
+    ("application/json", "json"),
+    ("application/xml", "xml"),
+    ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "docx"),
+    ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "xlsx"),
+    ("application/vnd.openxmlformats-officedocument.presentationml.presentation", "pptx"),
+    ("text/plain", "txt"),
+    ("text/markdown", "md"),
+    ("text/csv", "csv"),
+    ("text/html", "html"),
+    ("text/xml", "xml"),
+];
+
+/// A file as it came.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Upload {
+    mime: &'static str,
+    ending: &'static str,
+    /// Base64.
+    data: String,
+}
+
+/// Why attachments are refused: the reason that a client is given, and what is wrong.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Wrong {
+    pub(crate) reason: &'static str,
+    pub(crate) detail: String,
+}
+
+/// Why attachments are not kept.
+#[derive(Debug)]
+pub(crate) enum NotKept {
+    /// They are not what they should be.
+    Wrong(Wrong),
+    /// The disk does not take them.
+    Disk(io::Error),
+}
+
+impl Wrong {
+    fn bad(detail: String) -> Self {
+        Self { reason: "bad_frame", detail }
+    }
+
+    fn large(detail: String) -> Self {
+        Self { reason: "too_large", detail }
+    }
+}
+
+// === impl Upload ===
+
+impl Upload {
+    fn bytes(&self) -> usize {
+        self.data.trim_end_matches('=').len() / 4 * 3 + self.data.trim_end_matches('=').len() % 4 * 3 / 4
+    }
+
+    fn is_picture(&self) -> bool {
+        self.mime.starts_with("image/")
+    }
+
+    fn is_video(&self) -> bool {
+        self.mime.starts_with("video/")
+    }
+}
+
+/// Bytes that the files of a message take while it is handled.
+pub(crate) fn bytes(uploads: &[Upload]) -> usize {
+    uploads.iter().map(|upload| upload.data.len()).sum()
+}
+
+/// Reads the `media` of a frame: data URLs, or objects that hold one as `data_url`. Pure.
+pub(crate) fn parse(media: &[Value]) -> Result<Vec<Upload>, Wrong> {
+    if media.len() > FILES_MAX {
+        return Err(Wrong::large(format!("\"media\": {} files; at most {FILES_MAX} are allowed", media.len())));
+    }
+    let uploads = media.iter().enumerate().map(|(at, item)| upload(at, item)).collect::<Result<Vec<_>, _>>()?;
+    let videos = uploads.iter().filter(|upload| upload.is_video()).count();
+    if videos > VIDEOS_MAX {
+        return Err(Wrong::large(format!("\"media\": {videos} videos; at most {VIDEOS_MAX} is allowed")));
+    }
+    let all: usize = uploads.iter().map(Upload::bytes).sum();
+    if all > ALL_BYTES_MAX {
+        let detail = format!("\"media\": {all} bytes together; at most {ALL_BYTES_MAX} are allowed");
+        return Err(Wrong::large(detail));
+    }
+    Ok(uploads)
+}
+
+fn upload(at: usize, item: &Value) -> Result<Upload, Wrong> {
+    let bad = |what: &str| Wrong::bad(format!("\"media\"[{at}] {what}"));
+    let url = match item {
+        Value::String(url) => Some(url.as_str()),
+        Value::Object(fields) => fields.get("data_url").and_then(Value::as_str),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    };
+    let url = url.ok_or_else(|| bad("must be a data URL, or an object that has one as \"data_url\""))?;
+    let rest = url.strip_prefix("data:").ok_or_else(|| bad("must be a data URL: files are not fetched"))?;
+    let (kind, data) = rest.split_once(',').ok_or_else(|| bad("is a data URL without data"))?;
+    let kind = kind.strip_suffix(";base64").ok_or_else(|| bad("must be base64"))?;
+    let named = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let Some((mime, ending)) = TYPES.iter().find(|(mime, _)| *mime == named) else {
+        return Err(bad(&format!("is of the type {:?}, which is not taken", first_chars(&named, SHOWN_CHARS_MAX))));
+    };
+    let upload = Upload { mime, ending, data: data.to_owned() };
+    let (bytes, most) = (upload.bytes(), if upload.is_video() { VIDEO_BYTES_MAX } else { FILE_BYTES_MAX });
+    if bytes == 0 {
+        return Err(bad("is empty"));
+    }
+    if bytes > most {
+        let detail = format!("\"media\"[{at}] has {bytes} bytes; at most {most} are allowed");
+        return Err(Wrong::large(detail));
+    }
+    Ok(upload)
+}
+
+/// Keeps the files in `directory`, and gives the body of the message that brought them.
+pub(crate) async fn body(
+    ports: &Ports,
+    directory: &Path,
+    text: String,
+    uploads: Vec<Upload>,
+) -> Result<Vec<u8>, NotKept> {
+    let (disk, nonce, directory) = (ports.disk.clone(), ports.ids.random(), directory.to_owned());
+    let kept = offload(&*ports.offload, move || {
+        let body = keep(&*disk, &directory, nonce, text, uploads)?.encode();
+        if body.len() > BODY_BYTES_MAX {
+            let detail =
+                format!("the message has {} bytes with its pictures; at most {BODY_BYTES_MAX} are allowed", body.len());
+            return Err(NotKept::Wrong(Wrong::large(detail)));
+        }
+        Ok(body)
+    });
+    kept.await.unwrap_or_else(|_| Err(NotKept::Disk(io::Error::other("the blocking pool takes no more work"))))
+}
+
+/// Blocks.
+fn keep(
+    disk: &dyn Disk,
+    directory: &Path,
+    nonce: u64,
+    text: String,
+    uploads: Vec<Upload>,
+) -> Result<TurnBody, NotKept> {
+    let decoded = uploads.iter().enumerate().map(|(at, upload)| {
+        let wrong = |_| NotKept::Wrong(Wrong::bad(format!("\"media\"[{at}] is not valid base64")));
+        STANDARD.decode(&upload.data).map_err(wrong)
+    });
+    let decoded = decoded.collect::<Result<Vec<_>, _>>()?;
+    make(disk, directory).map_err(NotKept::Disk)?;
+    let (mut pictures, mut said) = (Vec::new(), text);
+    for (upload, bytes) in uploads.into_iter().zip(decoded) {
+        let name: String = Sha256::digest(&bytes).iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
+        let path = directory.join(format!("{name}.{}", upload.ending));
+        write(disk, directory, nonce, &path, &bytes).map_err(NotKept::Disk)?;
+        let path = path.to_string_lossy();
+        if upload.is_picture() {
+            let (data, mime) = (upload.data.into(), upload.mime.to_owned());
+            pictures.push(Content::Image { data, mime, path: Some(path.into()) });
+        } else {
+            if !said.is_empty() {
+                said.push('\n');
+            }
+            said.push_str(&format!("[Attachment: {path}]"));
+        }
+    }
+    disk.sync_dir(directory).map_err(NotKept::Disk)?;
+    let text = (!said.trim().is_empty()).then(|| Content::text(said));
+    Ok(TurnBody { content: pictures.into_iter().chain(text).collect(), ..TurnBody::text("") })
+}
+
+/// Makes the directory, so that a power cut leaves it.
+fn make(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
+    if disk.stat(directory).is_ok() {
+        return Ok(());
+    }
+    disk.create_dir_all(directory)?;
+    directory.ancestors().skip(1).take(2).try_for_each(|parent| disk.sync_dir(parent))
+}
+
+/// Whatever has the name is whole: it got it only then.
+fn write(disk: &dyn Disk, directory: &Path, nonce: u64, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if disk.stat(path).is_ok_and(|stat| stat.length == bytes.len() as u64) {
+        return Ok(());
+    }
+    let temporary = directory.join(format!(".{nonce:016x}.tmp"));
+    let file = disk.open(&temporary, Open::Create)?;
+    let written = file.set_length(0).and_then(|()| file.write_at(bytes, 0)).and_then(|()| file.sync_data());
+    let written = written.and_then(|()| disk.rename(&temporary, path));
+    if written.is_err() {
+        // It is litter: nobody was told of it.
+        let _ = disk.remove(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use supervision::memory::PowerCutDisk;
+
+    use super::*;
+
+    fn url(mime: &str, bytes: usize) -> String {
+        format!("data:{mime};base64,{}", STANDARD.encode(vec![7; bytes]))
+    }
+
+    #[test]
+    fn limits_are_kept() {
+        let one = |url: String| parse(&[json!({"data_url": url, "name": "a"})]).map(|uploads| uploads.len());
+        assert_eq!(one(url("image/png", 1)), Ok(1));
+        assert_eq!(one(url("text/plain;charset=utf-8", FILE_BYTES_MAX)), Ok(1));
+        assert_eq!(one(url("video/mp4", VIDEO_BYTES_MAX)), Ok(1));
+        assert_eq!(parse(&[json!(url("IMAGE/PNG", 5))]).unwrap()[0].bytes(), 5);
+        let large = |url: String| one(url).unwrap_err();
+        let wrong = large(url("image/png", FILE_BYTES_MAX + 1));
+        assert_eq!(
+            (wrong.reason, wrong.detail.as_str()),
+            ("too_large", "\"media\"[0] has 6291457 bytes; at most 6291456 are allowed")
+        );
+        assert_eq!(large(url("video/mp4", VIDEO_BYTES_MAX + 1)).reason, "too_large");
+        let many = |mime: &str, count: usize, bytes: usize| {
+            parse(&vec![json!(url(mime, bytes)); count]).map_err(|wrong| wrong.reason).map(|uploads| uploads.len())
+        };
+        assert_eq!(many("image/png", FILES_MAX, 10), Ok(FILES_MAX));
+        assert_eq!(many("image/png", FILES_MAX + 1, 10), Err("too_large"));
+        assert_eq!(many("video/mp4", 2, 10), Err("too_large"));
+        let four =
+            [url("video/mp4", 18 * MIB), url("text/csv", 3 * MIB), url("text/csv", 3 * MIB), url("text/csv", 10)];
+        assert_eq!(parse(&four.map(Value::from)).unwrap_err().reason, "too_large");
+    }
+
+    #[test]
+    fn what_is_no_attachment_is_named() {
+        for (item, what) in [
+            (json!(7), "must be a data URL, or"),
+            (json!({"url": "data:"}), "must be a data URL, or"),
+            (json!("https://example.org/a.png"), "files are not fetched"),
+            (json!("data:image/png;base64"), "without data"),
+            (json!("data:image/png,abc"), "must be base64"),
+            (json!("data:image/svg+xml;base64,YQ=="), "\"image/svg+xml\", which is not taken"),
+            (json!("data:;base64,YQ=="), "\"\", which is not taken"),
+            (json!("data:image/png;base64,"), "is empty"),
+        ] {
+            let wrong = parse(std::slice::from_ref(&item)).unwrap_err();
+            assert!(wrong.reason == "bad_frame" && wrong.detail.contains(what), "{item}: {wrong:?}");
+        }
+    }
+
+    #[test]
+    fn files_are_kept_once_and_a_repeat_has_the_same_body() {
+        let (disk, directory) = (PowerCutDisk::default(), Path::new("/m/websocket"));
+        let uploads = || parse(&[json!(url("image/png", 3)), json!(url("text/csv", 4))]).unwrap();
+        let body = |nonce| keep(&disk, directory, nonce, "look".to_owned(), uploads()).unwrap();
+        let first = body(1);
+        assert_eq!(first.encode(), body(2).encode());
+        let files = disk.list(directory).unwrap();
+        assert_eq!(files.len(), 2, "{files:?}");
+        let [Content::Image { path: Some(path), mime, .. }, Content::Text { text }] = &*first.content else { panic!() };
+        assert!(path.ends_with(".png") && path.starts_with("/m/websocket/") && mime == "image/png");
+        let csv = text.strip_prefix("look\n[Attachment: ").and_then(|rest| rest.strip_suffix(']')).unwrap();
+        assert_eq!(disk.read(Path::new(csv)).unwrap(), [7; 4]);
+        let alone = keep(&disk, directory, 3, String::new(), parse(&[json!(url("image/png", 3))]).unwrap()).unwrap();
+        assert_eq!(alone.content.len(), 1);
+        let broken = parse(&[json!("data:image/png;base64,a!b=")]).unwrap();
+        assert!(matches!(keep(&disk, directory, 4, String::new(), broken), Err(NotKept::Wrong(_))));
+        assert_eq!(disk.list(directory).unwrap().len(), 2);
+    }
+}

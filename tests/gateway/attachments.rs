@@ -1,0 +1,90 @@
+//! Files that come with messages.
+
+use serde_json::{Value, json};
+use testkit::model::Model;
+
+use crate::support::{Place, Socket, said};
+
+const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
+
+async fn send(socket: &mut Socket, text: &str, id: &str, media: Value) {
+    let frame = json!({"type": "message", "chat_id": "a", "content": text, "message_id": id, "media": media});
+    socket.send(frame).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pictures_are_shown_once_and_other_files_are_named() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    let media = json!([{"data_url": PNG, "name": "a.png"}, {"data_url": "data:text/csv;base64,b25lLHR3bwo="}]);
+    send(&mut socket, "look", "m1", media.clone()).await;
+    // What comes after it stays behind it.
+    socket.say("a", "and now?", "m2").await;
+    for id in ["m1", "m2"] {
+        assert_eq!(socket.until("accepted").await["message_id"], id);
+    }
+    socket.until("turn_end").await;
+    socket.until("turn_end").await;
+    let [first, second] = model.requests().try_into().unwrap();
+    let parts = first["messages"][1]["content"].as_array().unwrap().clone();
+    assert_eq!((parts.len(), &parts[0]["image_url"]["url"]), (2, &json!(PNG)));
+    let text = parts[1]["text"].as_str().unwrap();
+    let csv = text.split("[Attachment: ").nth(1).unwrap().split(']').next().unwrap();
+    assert!(text.starts_with("look\n[Attachment: "), "{text}");
+    assert_eq!(std::fs::read_to_string(csv).unwrap(), "one,two\n");
+    let earlier = second["messages"][1]["content"].as_str().unwrap();
+    assert!(earlier.contains("look") && earlier.contains("[image: "), "{earlier}");
+    assert!(!second.to_string().contains(PNG), "a picture is shown with its own message alone");
+    // The same again is a repeat, also after a restart.
+    gateway.kill_nine();
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    send(&mut socket, "look", "m1", media).await;
+    assert_eq!(socket.until("accepted").await["state"], "duplicate");
+    send(&mut socket, "look", "m1", json!([PNG])).await;
+    assert_eq!(socket.until("error").await["reason"], "message_id_conflict");
+    for (media, reason) in
+        [(json!([PNG, PNG, PNG, PNG, PNG]), "too_large"), (json!(["data:x/y;base64,YQ=="]), "bad_frame")]
+    {
+        send(&mut socket, "look", "m3", media).await;
+        let refused = socket.until("error").await;
+        assert_eq!((&refused["reason"], &refused["message_id"]), (&json!(reason), &json!("m3")));
+    }
+    gateway.terminate().await;
+    assert_eq!(said(&place.transcript("websocket.a")).len(), 4);
+    let kept: Vec<_> = std::fs::read_dir(place.path().join("media/websocket")).unwrap().collect();
+    assert_eq!(kept.len(), 2, "each file once, and no litter: {kept:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_may_read_what_was_attached_but_not_write_it() {
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    send(&mut socket, "", "m1", json!(["data:text/plain;base64,c2VjcmV0IHBsYW4K"])).await;
+    socket.until("turn_end").await;
+    let path = std::fs::read_dir(place.path().join("media/websocket")).unwrap().next().unwrap().unwrap().path();
+    let call = |tool: &str, more: Value| {
+        let mut arguments = json!({"path": path.to_str().unwrap()});
+        crate::support::merge(&mut arguments, more);
+        format!("[[tool={tool} {arguments}]] [[show_results]]")
+    };
+    for (id, text, part) in [
+        ("m2", call("read_file", json!({})), "secret plan"),
+        ("m3", call("write_file", json!({"content": "x"})), "Nothing was written"),
+    ] {
+        socket.say("a", &text, id).await;
+        let ended = loop {
+            let frame = socket.until("message").await;
+            if frame["tool_events"][0]["phase"] != "start" {
+                break frame["tool_events"][0].clone();
+            }
+        };
+        assert!(ended.to_string().contains(part), "{ended}");
+        socket.until("turn_end").await;
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "secret plan\n");
+    gateway.terminate().await;
+}
