@@ -229,6 +229,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
         presets: parts::presets(loaded),
         context_block_limit: defaults.context_block_limit.map(u64::from),
         runtime_context: loaded.config.session.runtime_context,
+        consolidation_per_mille: (defaults.consolidation_ratio * 1000.0).round() as u16,
         max_tool_iterations: defaults.max_tool_iterations,
         max_tool_result_chars: defaults.max_tool_result_chars,
         poison_attempts: loaded.config.supervision.poison_attempts,

@@ -79,6 +79,8 @@ section! {
         context_window_tokens: u32 = 200_000, Kind::Whole(1, 100_000_000);
         /// The most tokens of a request, if less than the context has room for beside the answer.
         context_block_limit: Option<u32> = None, Kind::Whole(1, 100_000_000);
+        /// How much of that stays when a conversation has become too long and its beginning is summarised.
+        consolidation_ratio: f64 = 0.5, Kind::Number(0.1, 0.95);
         /// Sampling temperature.
         temperature: f64 = 0.1, Kind::Number(0.0, 2.0);
         /// Rounds of tool calls in one turn; more end it with a summary.
@@ -102,7 +104,7 @@ section! {
         "model_preset" "fallback_models" "max_concurrent_subagents" "fail_on_tool_error" "provider_retry_mode"
         "timezone_mode" "bot_icon"
         "idle_compact_after_minutes" "session_ttl_minutes" "idle_compact_check_interval_seconds"
-        "consolidation_ratio" "dream"
+        "dream"
     ]
 }
 

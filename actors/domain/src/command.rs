@@ -63,8 +63,11 @@ pub enum Command {
         /// Its first message, for the model; that is no command any more.
         rest: Option<String>,
     },
-    /// Show the model only the last messages, and what has a label.
-    Compact,
+    /// Have the model sum up all but the last messages.
+    Compact {
+        /// What the summary is to keep above all.
+        asked: Option<String>,
+    },
     /// Show so many of the last messages.
     History(usize),
     /// Go on behind this entry.
@@ -139,7 +142,7 @@ pub const TABLE: &[Entry] = &[
     ),
     entry("/new", "/new [message]", "begin a new conversation, with that message or the next"),
     entry("/reset", "/reset [message]", "the same"),
-    entry("/compact", "/compact", "let the model see only the last 8 messages and what is labelled, to make room"),
+    entry("/compact", "/compact [instructions]", "sum up all but the last 8 messages, to make room"),
     entry("/history", "/history [number]", "the last messages, 10 if no number is given, at most 50"),
     entry("/tree", "/tree", "the entries of the conversation and its branches"),
     entry("/branch", "/branch entry", "go on behind that entry; what came after it stays, as a branch"),
@@ -245,7 +248,7 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
     let text = (!rest.is_empty()).then(|| rest.to_owned());
     match (name, text) {
         ("/new" | "/reset", rest) => Some(Command::New { rest }),
-        ("/compact", None) => Some(Command::Compact),
+        ("/compact", asked) => Some(Command::Compact { asked }),
         ("/history", None) => Some(Command::History(HISTORY_MESSAGES)),
         ("/history", Some(count)) => {
             let count = count.parse().ok().filter(|count| *count > 0)?;

@@ -13,6 +13,15 @@ pub fn counted(count: impl Into<Count>, one: &str) -> String {
     format!("{count} {one}{ending}")
 }
 
+/// A number of tokens for people: `950`, `12k`, `1.5M`.
+pub fn short_tokens(tokens: u64) -> String {
+    match tokens {
+        0..1000 => tokens.to_string(),
+        1000..1_000_000 => format!("{}k", tokens / 1000),
+        _ => format!("{}.{}M", tokens / 1_000_000, tokens % 1_000_000 / 100_000),
+    }
+}
+
 /// The text without what a terminal takes for a command: control characters other than line ends and tabs become `\u{fffd}`.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     let harms = |letter: char| letter.is_control() && letter != '\n' && letter != '\t';

@@ -14,6 +14,10 @@ use domain::ids::SessionKey;
 use domain::scope::Scope;
 use serde::Serialize;
 
+use crate::memory::Summary;
+
+/// The word that the log has for a compaction where the model could not sum up.
+pub const RAW_WORD: &str = "compact: raw";
 /// Edits of one session that wait.
 pub const EDITS_MAX: usize = 16;
 /// Characters of a label or a name.
@@ -59,6 +63,13 @@ pub enum Edit {
         /// Whether it may open nothing that is closed now.
         only_less: bool,
     },
+    /// The model is shown that in place of a part of the conversation, which begins it.
+    Apply {
+        /// The part.
+        part: Part,
+        /// What came of its summary.
+        summary: Summary,
+    },
     /// What a session can mend of its transcript by itself: a torn end is moved aside, a missing header is appended.
     Repair,
     /// A new session gets a copy.
@@ -75,6 +86,15 @@ pub enum Edit {
         /// For which system.
         format: Format,
     },
+}
+
+/// A part of a conversation, by the ids of its messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The first one.
+    pub first: String,
+    /// The last one.
+    pub last: String,
 }
 
 /// What a compaction keeps.
@@ -262,7 +282,8 @@ impl Edit {
             Self::Rename { .. } => "rename",
             Self::Branch { .. } => "branch",
             Self::Reset => "reset",
-            Self::Compact { .. } => "compact",
+            Self::Apply { summary: Summary::Raw(_), .. } => RAW_WORD,
+            Self::Compact { .. } | Self::Apply { .. } => "compact",
             Self::Scope { .. } => "scope",
             Self::Repair => "repair",
             Self::Fork { .. } => "fork",
@@ -282,7 +303,12 @@ impl Edit {
             Self::Branch { summary, .. } | Self::Compact { summary, .. } => {
                 within("a summary", summary.as_ref(), SUMMARY_CHARS_MAX)
             }
-            Self::Reset | Self::Scope { .. } | Self::Repair | Self::Fork { .. } | Self::Export { .. } => Ok(()),
+            Self::Reset
+            | Self::Scope { .. }
+            | Self::Apply { .. }
+            | Self::Repair
+            | Self::Fork { .. }
+            | Self::Export { .. } => Ok(()),
         }
     }
 }

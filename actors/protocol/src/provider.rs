@@ -176,7 +176,9 @@ impl Failure {
                  provider."
             ),
             FailureKind::ContextTooLong => {
-                "This conversation is too long for the model. Start a new one, or send less at once.".to_owned()
+                "This conversation is too long for the model, also after it was summarised. Start a new one with /new, or \
+                 send less at once."
+                    .to_owned()
             }
             FailureKind::Refused => {
                 format!("{provider} refused this request. Say it differently, or check the model's name.")
@@ -199,7 +201,7 @@ mod tests {
             (Overloaded, "x is overloaded at the moment. Try again in a few minutes."),
             (Unauthorized, "Check providers.x.apiKey in the configuration."),
             (Billing, "The account at x has no credit left"),
-            (ContextTooLong, "too long for the model. Start a new one"),
+            (ContextTooLong, "too long for the model, also after it was summarised. Start a new one with /new"),
             (Refused, "x refused this request."),
         ] {
             let told = Failure { kind, detail: "x answered 400".to_owned() }.told("x");

@@ -10,6 +10,7 @@
 
 mod close;
 mod command;
+mod compact;
 mod edit;
 mod file;
 mod gate;
@@ -74,6 +75,8 @@ pub struct Session {
     /// Loads in a row that took too long.
     stuck_loads: u8,
     swept: bool,
+    /// A part of the conversation that is being summarised.
+    compaction: Option<Box<compact::Compaction>>,
     /// Since when it stands in the line of those with a conversation.
     lined_at: Option<Duration>,
     noted: Note,
@@ -133,6 +136,7 @@ impl Session {
             reloads: 0,
             stuck_loads: 0,
             swept: false,
+            compaction: None,
             lined_at: None,
             noted: Note { state: State::Loading, turn: None, inbox: 0, steers: None },
             state: Life::Loading(Box::new(loading)),

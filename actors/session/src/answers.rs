@@ -10,7 +10,7 @@ use domain::keys::SessionKind;
 use domain::tally::{DEFAULT, MODEL_NOTE, ModelNote, OFF, Tally};
 use domain::text::{counted, ellipsis, one_line};
 use domain::transcript::{Entry, Kind, Position, TreeIndex, read_entry, view};
-use protocol::edit::{Edit, EditError, Keep};
+use protocol::edit::Edit;
 use supervision::ports::Ports;
 
 use crate::draw;
@@ -25,8 +25,6 @@ const SHOWN_CHARS_MAX: usize = 200;
 const TREE_CHARS_MAX: usize = 60;
 /// Entries that `/tree` shows: the newest.
 const TREE_MAX: usize = 40;
-/// Messages that `/compact` keeps as they are.
-const KEPT_MESSAGES: u32 = 8;
 
 const NOTHING_SAID: &str = "Nothing has been said here yet.";
 /// What is told when the transcript cannot be read.
@@ -52,17 +50,15 @@ pub fn follow(
         Command::Context => return Ok(tell(context(&read, settings.preset.context_window_tokens))),
         Command::Model(name) => return Ok(model(name.as_deref(), read, (config, kind), ports)),
         Command::Think(level) => return Ok(think(*level, read, &settings, ports)),
-        // That is done without a look at the file.
-        Command::New { .. } => return Ok(tell(String::new())),
+        // Those are done elsewhere.
+        Command::New { .. } | Command::Compact { .. } => return Ok(tell(String::new())),
         Command::Branch { entry } => Edit::Branch { to: Some(entry.clone()), summary: None },
         Command::Label { entry, text } => Edit::Label { entry: entry.clone(), text: text.clone() },
         Command::Name(name) => Edit::Rename { name: name.clone() },
-        Command::Compact => Edit::Compact { keep: Keep::Messages(KEPT_MESSAGES), summary: None },
     };
     let drawn = edit.check().and_then(|()| draw::draw_first(read, source, &edit, ports));
     Ok(match drawn {
         Ok(drawn) => Commanded { text: done(command, &drawn), drawn: Some(Box::new(drawn)) },
-        Err(EditError::NotCompacted(_)) => tell("There is nothing to leave out yet.".to_owned()),
         Err(error) => tell(format!("Nothing was changed: {error}.")),
     })
 }
@@ -76,14 +72,8 @@ fn done(command: &Command, drawn: &Drawn) -> String {
         Command::Label { entry, text: Some(text) } => format!("Entry {entry} is labelled {text}."),
         Command::Label { entry, text: None } => format!("Entry {entry} has no label any more."),
         Command::Name(name) => format!("This session is called {name}."),
-        Command::Compact => drawn.compacted.as_ref().map_or_else(String::new, |compacted| {
-            let (before, after) = (compacted.tokens_before, compacted.tokens_after);
-            format!(
-                "The model now sees the last {KEPT_MESSAGES} messages or a few more, and what is labelled: about {before} → \
-                 {after} tokens. Nothing was removed from the transcript."
-            )
-        }),
         Command::New { .. }
+        | Command::Compact { .. }
         | Command::History(_)
         | Command::Model(_)
         | Command::Think(_)

@@ -15,6 +15,7 @@ use domain::transcript::{
 };
 use jiff::tz::TimeZone;
 use protocol::edit::{Compacted, Edit, EditError, Edited, Keep};
+use protocol::memory::Summary;
 use serde_json::json;
 use supervision::ports::{DiskFile, Ports};
 
@@ -75,8 +76,8 @@ pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) ->
             }
         }
         Edit::Reset => vec![pen.reset(RESET_REASON, None).map_err(|error| EditError::Io(error.to_string()))?],
-        Edit::Compact { keep, summary } => {
-            let plan = plan(&tree, source, *keep, summary.as_deref(), now_ms)?;
+        Edit::Compact { .. } | Edit::Apply { .. } => {
+            let plan = plan(&tree, source, edit, now_ms)?;
             let fields = CompactionFields {
                 summary: &plan.summary,
                 first_kept: plan.first_kept.as_deref(),
@@ -122,11 +123,31 @@ fn behind(tree: &mut TreeIndex, word: &'static str, additions: Vec<Addition>, co
     Drawn { word, additions, append_parent, leaf, compacted }
 }
 
-fn plan(tree: &TreeIndex, source: &Source, keep: Keep, summary: Option<&str>, now_ms: u64) -> Result<Plan, EditError> {
-    let keep = match keep {
-        Keep::Important => compaction::Keep::Nothing,
-        Keep::Messages(count) => compaction::Keep::Messages(count),
-        Keep::Days(days) => compaction::Keep::Since(now_ms.saturating_sub(DAY_MS.saturating_mul(days.into()))),
+fn plan(tree: &TreeIndex, source: &Source, edit: &Edit, now_ms: u64) -> Result<Plan, EditError> {
+    let since = |days: u32| now_ms.saturating_sub(DAY_MS.saturating_mul(days.into()));
+    let (keep, summary) = match edit {
+        Edit::Compact { keep: Keep::Important, summary } => (compaction::Keep::Nothing, summary.as_deref()),
+        Edit::Compact { keep: Keep::Messages(count), summary } => {
+            (compaction::Keep::Messages(*count), summary.as_deref())
+        }
+        Edit::Compact { keep: Keep::Days(days), summary } => {
+            (compaction::Keep::Since(since(*days)), summary.as_deref())
+        }
+        Edit::Apply { part, summary } => {
+            let summary = match summary {
+                Summary::Text(text) => Some(&**text),
+                Summary::Nothing | Summary::Raw(_) => None,
+            };
+            (compaction::Keep::Behind(&part.first, &part.last), summary)
+        }
+        Edit::Label { .. }
+        | Edit::Rename { .. }
+        | Edit::Branch { .. }
+        | Edit::Reset
+        | Edit::Scope { .. }
+        | Edit::Repair
+        | Edit::Fork { .. }
+        | Edit::Export { .. } => (compaction::Keep::Messages(u32::MAX), None),
     };
     let entry =
         |at: Position| -> io::Result<Option<Entry>> { Ok(read_entry(tree, at, &source.range(tree.place(at))?)) };

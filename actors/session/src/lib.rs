@@ -12,6 +12,7 @@
 mod actor;
 mod answers;
 mod bring;
+mod condense;
 mod context;
 mod drain;
 mod draw;

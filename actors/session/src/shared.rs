@@ -45,6 +45,8 @@ pub struct SessionConfig {
     pub context_block_limit: Option<u64>,
     /// Whether the model is told when and where each message was said.
     pub runtime_context: bool,
+    /// How much of what a request may have stays when a conversation is summarised, per mille.
+    pub consolidation_per_mille: u16,
     /// Rounds with tools; one more follows without.
     pub max_tool_iterations: u32,
     /// Characters of one tool result.
@@ -115,6 +117,7 @@ pub struct Shared {
 pub(crate) struct FrontMail {
     pub provider: Gauge,
     pub tools: Gauge,
+    pub memory: Gauge,
 }
 
 /// The front ends on the session's own arbiter.
@@ -168,7 +171,7 @@ impl Shared {
         let places = Places::new(config.running_max, metrics.clone());
         let hot = Hot::new(config.context_cache_bytes);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });
-        let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools) };
+        let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools), memory: mail(Kind::Memory) };
         let window_tokens = settings::window_tokens_max(&config);
         Arc::new(Self {
             ports,

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::http::Response;
 use bytes::Bytes;
 use domain::ids::TurnId;
+use domain::text::one_line;
 use futures::stream;
 use protocol::turn::{Finished, TurnProgress};
 
@@ -113,6 +114,10 @@ impl Stream {
                     | TurnProgress::Notice(_) => {
                         let more = self.follow.see(&shown);
                         self.chunks.text(&mut out, Some(self.mark()), &more);
+                        if let TurnProgress::Notice(text) = &shown.event.what {
+                            // A comment: shown by those who look, read by no client.
+                            out.push_str(&format!(": {}\n\n", one_line(text)));
+                        }
                     }
                 },
                 Out::Note(never) => match never {},

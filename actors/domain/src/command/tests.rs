@@ -40,7 +40,8 @@ fn spellings_of_commands_that_are_turns() {
         ("/new", Command::New { rest: None }),
         ("/NEW@bot what  now?\nThis:", Command::New { rest: text("what  now?\nThis:") }),
         ("/reset hi", Command::New { rest: text("hi") }),
-        ("/compact", Command::Compact),
+        ("/compact", Command::Compact { asked: None }),
+        ("/compact keep the  prices", Command::Compact { asked: text("keep the  prices") }),
         ("/history", Command::History(10)),
         ("/history 3", Command::History(3)),
         ("/history 1000", Command::History(50)),
@@ -61,7 +62,6 @@ fn spellings_of_commands_that_are_turns() {
         ("/branch a b", "/branch entry"),
         ("/label", "/label entry [text]"),
         ("/name", "/name text"),
-        ("/compact the rest", "/compact"),
         ("/tree x", "/tree"),
     ] {
         assert_eq!(parse(written), Parsed::Refused(Refused::Malformed { usage }), "{written:?}");

@@ -26,6 +26,8 @@ pub enum Round {
     Open,
     /// No tool may be called: the rounds are used up, and the model is asked to sum up, or the nudge says why.
     Last,
+    /// No tool may be called, and nothing is told besides the message itself: it asks for a summary of the conversation.
+    Archive,
 }
 
 /// Everything that one model call is made of.
@@ -89,6 +91,7 @@ pub fn chat_request(parts: &RequestParts<'_>, kept: &mut Kept) -> Built {
     let (choice, told) = match parts.round {
         Round::Open => (ToolChoice::Auto, None),
         Round::Last => (ToolChoice::None, Some(LAST_ROUND_INSTRUCTION.to_owned())),
+        Round::Archive => (ToolChoice::None, None),
     };
     let told = parts.nudge.map(Nudge::text).or(told);
     let tail_tokens = system_tail.as_ref().map_or(0, |tail| text_tokens(SYSTEM_SEPARATOR) + text_tokens(tail));

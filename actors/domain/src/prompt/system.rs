@@ -69,8 +69,8 @@ pub struct Frame {
     /// The system prompt.
     pub system: Arc<str>,
     pub(super) tools: Arc<[ToolSpec]>,
-    /// Of both.
-    pub(super) tokens: u64,
+    /// About how many tokens both have.
+    pub tokens: u64,
 }
 
 // === impl Frame ===

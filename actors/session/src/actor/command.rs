@@ -19,6 +19,10 @@ type Followed = (Standing, Option<Commanded>);
 
 impl Session {
     pub(super) fn follow(&mut self, command: Command, ctx: &mut Ctx<Self>) {
+        if let Command::Compact { asked } = command {
+            self.compact_as_asked(asked, ctx);
+            return;
+        }
         let Life::Live(live) = &self.state else { return };
         let Some(work) = live.work.as_ref().map(|work| (work.turn, work.attempt)) else { return };
         let (life, at, pending) = (self.life, live.view.length(), live.view.pending().to_vec());

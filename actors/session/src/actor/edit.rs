@@ -125,7 +125,8 @@ impl Session {
                 | Edit::Branch { .. }
                 | Edit::Reset
                 | Edit::Repair
-                | Edit::Compact { .. } => draw::draw(read, &source, &edit, ports).map(Made::Drawn),
+                | Edit::Compact { .. }
+                | Edit::Apply { .. } => draw::draw(read, &source, &edit, ports).map(Made::Drawn),
             };
             Ok((standing, made))
         });

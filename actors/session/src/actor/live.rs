@@ -97,6 +97,8 @@ pub(super) struct Work {
     pub permit: Option<Permit>,
     /// A model call that waits for the conversation to be read.
     pub call: Option<Call>,
+    /// Tokens of the latest request, and what it was to have at most.
+    pub asked: Option<(u64, u64)>,
     /// Tool calls that were sent and have not ended.
     pub tools: Vec<Asked>,
     /// How the turn ended; without it the attempt was cut.
@@ -173,6 +175,7 @@ impl Work {
             cancel: CancellationToken::new(),
             permit: None,
             call: None,
+            asked: None,
             tools: Vec::new(),
             result: None,
             begun: shared.begin_span(),

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::history::Trim;
 use domain::prompt::failed_notice;
 use domain::scope::Scope;
-use protocol::provider::{AskPermit, Complete, Event};
+use protocol::provider::{AskPermit, Complete, Event, FailureKind};
 use protocol::turn::Stamp;
 use tokio_util::sync::CancellationToken;
 
@@ -69,12 +68,20 @@ impl Session {
             kind: self.shared.config.policies.kind(self.lease.key(), &accepted.source),
             project: live.ledger.scope().map(|scope| &*scope.project_path),
             mark: mark_of(accepted),
-            trim: Trim::Usual,
+            trim: call.trim,
             tally: live.ledger.tally(),
             begins_anew: live.machine.begins_anew(),
         };
         let built = context.request(stamp.turn, body, asked);
-        let Some(permit) = live.work.as_mut().and_then(|work| work.permit.take()) else { return };
+        let Some(work) = live.work.as_mut() else { return };
+        let Some(permit) = work.permit.take() else { return };
+        work.asked = Some((built.tokens, built.budget));
+        if (built.turns_left_out > 0 || built.tokens >= built.budget) && live.machine.may_compact() {
+            // Nobody waits for it meanwhile.
+            drop(permit);
+            self.step(Input::OverBudget, ctx);
+            return;
+        }
         let complete = Complete { stamp, permit, request: built.request, cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.model, &self.shared.mail.provider, complete).is_err() {
             self.step(Input::Failed("stopping", failed_notice(NO_FRONT_END)), ctx);
@@ -186,6 +193,10 @@ impl Session {
             Event::Completed { message, .. } => self.step(Input::Completed(message), ctx),
             Event::Failed { failure, .. } => {
                 let text = failure.told(&self.shared.config.provider);
+                if failure.kind == FailureKind::ContextTooLong {
+                    self.step(Input::TooLong(text), ctx);
+                    return;
+                }
                 self.step(Input::Failed(failure.kind.word(), text), ctx);
             }
         }

@@ -33,6 +33,7 @@ impl Session {
                 Effect::AskPermit(round) => self.ask_permit(round, ctx),
                 Effect::CallModel(call) => self.call_model(call, ctx),
                 Effect::RunTool(round, call) => self.run_tool(round, call, ctx),
+                Effect::Compact => self.compact(ctx),
                 Effect::Command(command) => self.follow(command, ctx),
                 Effect::Commit(batch) => self.commit(batch, ctx),
                 Effect::WriteView => self.write_view(ctx),

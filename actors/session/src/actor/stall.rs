@@ -52,7 +52,12 @@ impl Session {
             }
             // It is known, told everywhere and no fault of the turn's that the journal cannot write for now.
             Some(Waits::Message | Waits::Journal) if self.journal_waits() => now.mono,
-            Some(Waits::Message | Waits::Model | Waits::Command | Waits::Journal) | None => Duration::ZERO,
+            // It waits for a place like any turn, and then for the model.
+            Some(Waits::Summary | Waits::Command) => self
+                .compaction
+                .as_ref()
+                .map_or(Duration::ZERO, |compaction| compaction.pulse.last().max(self.neighbours.granted.last())),
+            Some(Waits::Message | Waits::Model | Waits::Journal) | None => Duration::ZERO,
         }
     }
 
@@ -75,7 +80,7 @@ impl Session {
             reason.push_str(&format!(": {}", live.machine.open_tools()));
         }
         event.reason = Some(reason);
-        let cancelled = matches!(waits, Waits::Permit | Waits::Model | Waits::Tools | Waits::Command);
+        let cancelled = matches!(waits, Waits::Permit | Waits::Model | Waits::Tools | Waits::Command | Waits::Summary);
         event.verdict = Some(if cancelled { "cancelled" } else { "loaded again" }.to_owned());
         self.shared.log.record(event);
     }

@@ -5,6 +5,7 @@ mod audience;
 mod brought;
 mod closing;
 mod commands;
+mod compacting;
 mod crashes;
 mod double;
 mod edits;

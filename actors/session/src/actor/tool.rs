@@ -86,6 +86,7 @@ impl Session {
             work.permit = None;
             work.call = None;
         }
+        self.compaction = None;
         let held = live.drain.as_mut().map(|drain| drain.take_held()).unwrap_or_default();
         for (_, call) in held {
             let content = vec![Content::text("Error: the turn was stopped before this call ran.")];

@@ -3,6 +3,7 @@
 mod begin;
 mod close;
 mod command;
+mod compact;
 mod durable;
 mod model;
 mod queue;
@@ -28,6 +29,7 @@ use super::running::{Phase, Running, Why};
 use super::{Batch, Effect, Input, Now, Record, Rules};
 use crate::inbox::{Cancelled, Inbox};
 use close::Closing;
+pub(super) use compact::COMPACTIONS_MAX;
 use refuse::Claims;
 
 /// One session's decisions.
@@ -161,6 +163,9 @@ impl Machine {
             Input::Delta(delta) => self.delta(delta, now, &mut out),
             Input::Completed(message) => self.completed(message, now, &mut out),
             Input::Failed(why, text) => self.failed(why, text, now, &mut out),
+            Input::OverBudget => self.over_budget(now, &mut out),
+            Input::TooLong(text) => self.too_long(text, now, &mut out),
+            Input::Compacted(drawn) => self.compacted(drawn, now, &mut out),
             Input::ToolFinished(result, edit) => self.tool_finished(result, edit, now, &mut out),
             Input::Commanded(commanded) => self.commanded(*commanded, now, &mut out),
             Input::Committed => self.committed(now, &mut out),
@@ -211,7 +216,7 @@ impl Machine {
             None if self.place == Place::Asked => State::Waiting,
             None => State::Idle,
             Some(Phase::Loading | Phase::Steering | Phase::Commanding) => State::Loading,
-            Some(Phase::WaitingForPermit | Phase::Thinking) => State::Thinking,
+            Some(Phase::WaitingForPermit | Phase::Thinking | Phase::Compacting) => State::Thinking,
             Some(Phase::RunningTools) => State::RunningTools,
             Some(Phase::Saving) => State::Saving,
         }
@@ -311,7 +316,9 @@ impl Machine {
         turn.progress = now.mono;
         out.push(Effect::CancelWork);
         match turn.phase {
-            Phase::WaitingForPermit | Phase::Thinking | Phase::Commanding | Phase::Steering => self.wind_up(out),
+            Phase::WaitingForPermit | Phase::Thinking | Phase::Compacting | Phase::Commanding | Phase::Steering => {
+                self.wind_up(out);
+            }
             // What is under way ends first; then the stop is seen.
             Phase::Loading | Phase::RunningTools | Phase::Saving => {}
         }

@@ -24,6 +24,9 @@
 //! | Thinking | message that was cut at the token limit | commit it; next round asks for the rest |
 //! | Thinking | blank message, or none but nameless calls | keep nothing of it; next round, in the end without tools |
 //! | Thinking | message with calls | commit it with the first group as begun; run the group when durable |
+//! | Thinking | the request is over its budget | have the beginning summarised, commit that, ask for a permit again |
+//! | Thinking | the model says that the request is too long | the same, once; see `machine/compact.rs` |
+//! | Compacting | nothing can be summarised | ask for a permit, and go on without what does not fit |
 //! | Thinking | failure | commit an error message with the end of the turn |
 //! | RunningTools | a result | commit it; behind the last one of its group, with the next group as begun |
 //! | RunningTools | last result durable | next round |
@@ -33,7 +36,7 @@
 //! | any | the guard refuses a call of the group that begins | its result stands in the same commit; it does not run |
 //! | Idle | a turn waits | ask for a place among the running turns of the process; begin when it is there |
 //! | any | cancel | cancel the token, await running tools, answer the other calls, commit, end |
-//! | WaitingForPermit, Thinking, RunningTools | no progress | the same, as failed |
+//! | WaitingForPermit, Thinking, RunningTools, Compacting | no progress | the same, as failed |
 //! | Loading, Saving | no progress | load again: the journal is asked anew how far it is |
 //! | Idle | the file is not written | turns go on without it; the journal has what it lacks |
 //! | any | its newest commit fits into no record | end with a notice in its place; without the user's line if need be |
@@ -59,6 +62,7 @@ use std::time::Duration;
 
 use domain::chat::{AssistantMessage, ToolCall, ToolResult};
 use domain::command::Command;
+use domain::history::Trim;
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::Nudge;
 use domain::queue::{QueueRules, QueueSet};
@@ -129,6 +133,12 @@ pub enum Input {
     Completed(Box<AssistantMessage>),
     /// The model call failed for good: why in a word, and what the user is told.
     Failed(&'static str, String),
+    /// The model was not called: the request has more than its budget.
+    OverBudget,
+    /// The model says that the request is too long for it; what the user is told if nothing helps.
+    TooLong(String),
+    /// The beginning of the conversation was summarised, unless it could not be.
+    Compacted(Option<Box<Drawn>>),
     /// A tool call ended; perhaps it made something of a file.
     ToolFinished(ToolResult, Option<Arc<FileEdit>>),
     /// A command was followed.
@@ -182,6 +192,8 @@ pub enum Effect {
     CallModel(Call),
     /// Run a tool call of this round.
     RunTool(u32, ToolCall),
+    /// Have the beginning of the conversation summarised; answer with [`Input::Compacted`].
+    Compact,
     /// Follow a command; answer with [`Input::Commanded`].
     Command(Command),
     /// Submit a commit; answer with [`Input::Committed`] in order of submission, or with [`Input::Refused`] while it is
@@ -238,6 +250,8 @@ pub enum Waits {
     Tools,
     /// Its command to be followed.
     Command,
+    /// A summary of the conversation's beginning.
+    Summary,
     /// The journal.
     Journal,
 }
@@ -251,6 +265,7 @@ impl Waits {
             Self::Model => "the model",
             Self::Tools => "its tools",
             Self::Command => "its command to be followed",
+            Self::Summary => "a summary of the conversation",
             Self::Journal => "the journal",
         }
     }
@@ -265,6 +280,8 @@ pub struct Call {
     pub tools: Tools,
     /// What it is told behind the conversation.
     pub nudge: Option<Nudge>,
+    /// How the turn's own results are cut to fit.
+    pub trim: Trim,
 }
 
 /// Whether a model call offers tools.

@@ -101,6 +101,11 @@ impl Runner {
         &self.begun
     }
 
+    /// That call was not made, or came to nothing.
+    pub fn put_back(&mut self, nudge: Option<Nudge>) {
+        self.nudge = nudge;
+    }
+
     /// What the next call tells the model.
     pub fn take_nudge(&mut self) -> Option<Nudge> {
         self.nudge.take()

@@ -7,6 +7,7 @@ use domain::body::TurnBody;
 use domain::chat::{AssistantMessage, StopReason, ToolCall, Usage};
 use domain::command::Command;
 use domain::ids::{Attempt, Seq, TurnId};
+use domain::prompt::Nudge;
 use domain::request::ToolSpec;
 use domain::reset::Reason;
 use domain::transcript::TurnClose;
@@ -16,6 +17,7 @@ use supervision::planted::{Bug, planted};
 
 use super::calls::{Calls, synthetic};
 use super::guard::Guard;
+use super::machine::COMPACTIONS_MAX;
 use super::recover::{self, Cut};
 use super::replies::replies;
 use super::runner::Runner;
@@ -58,6 +60,12 @@ pub(super) struct Running {
     pub guard: Guard,
     /// Whether this round can call no tool.
     pub withheld: bool,
+    /// What this round's model call is told behind the conversation.
+    pub told: Option<Nudge>,
+    /// How often more of the conversation may be summarised.
+    pub compactions: u8,
+    /// Whether the model has said that a request was too long for it.
+    pub overflowed: bool,
     /// What this round's model call has said so far.
     pub partial: String,
     pub stop: Option<Why>,
@@ -78,6 +86,7 @@ pub(super) enum Phase {
     WaitingForPermit,
     Thinking,
     RunningTools,
+    Compacting,
     Commanding,
     Saving,
 }
@@ -90,6 +99,7 @@ impl Phase {
             Self::WaitingForPermit => Waits::Permit,
             Self::Thinking => Waits::Model,
             Self::RunningTools => Waits::Tools,
+            Self::Compacting => Waits::Summary,
             Self::Commanding => Waits::Command,
             Self::Saving => Waits::Journal,
         }
@@ -150,6 +160,9 @@ impl Running {
             runner: Runner::default(),
             guard: Guard::default(),
             withheld: false,
+            told: None,
+            compactions: COMPACTIONS_MAX,
+            overflowed: false,
             partial: String::new(),
             stop: None,
             ending: None,

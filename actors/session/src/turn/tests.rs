@@ -2,6 +2,7 @@
 
 mod cases;
 mod commands;
+mod compact;
 mod joins;
 mod kept;
 mod world;
@@ -131,6 +132,12 @@ enum Step {
     /// `/queue`.
     Mode(QueueMode),
     Permit,
+    /// The request is over its budget.
+    OverBudget,
+    /// The model says that it is too long.
+    TooLong,
+    /// The beginning of the conversation was summarised, or could not be.
+    Compacted(bool),
     Delta,
     Answer,
     /// An answer that was cut.
@@ -166,6 +173,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Follow),
         3 => Just(Step::Woke),
         9 => Just(Step::Permit),
+        2 => Just(Step::OverBudget),
+        2 => Just(Step::TooLong),
+        6 => any::<bool>().prop_map(Step::Compacted),
         2 => Just(Step::Delta),
         5 => Just(Step::Answer),
         2 => Just(Step::Cut),

@@ -1,5 +1,7 @@
 //! Commands that are turns.
 
+use protocol::memory::{Summarised, Summary};
+
 use super::*;
 
 /// Says a command; what it answers.
@@ -85,23 +87,30 @@ fn a_branch_goes_on_behind_the_entry_that_is_named() {
         let tree = told(&mut stage, "/tree").await;
         assert!(tree.contains("assistant: 1 [the fork]"), "{tree}");
         assert!(tree.lines().any(|line| line.starts_with("  ") && line.ends_with("user: two")), "{tree}");
-        assert_eq!(told(&mut stage, "/compact").await, "There is nothing to leave out yet.");
+        assert_eq!(told(&mut stage, "/compact").await, "Nothing was changed: there is nothing to summarise yet.");
     });
 }
 
 #[test]
-fn a_long_conversation_is_left_out_but_for_its_last_messages() {
+fn a_long_conversation_is_summarised_as_asked_but_for_its_last_messages() {
     run_paused("compact", async {
         let mut stage = Stage::new();
         let long = "words ".repeat(200);
         for turn in 0..8 {
             stage.turn(&format!("q{turn} {long}"), &format!("a{turn} {long}")).await;
         }
-        let text = told(&mut stage, "/compact").await;
-        assert!(text.starts_with("The model now sees the last 8 messages") && text.contains(" tokens."), "{text}");
+        stage.say("/compact keep the prices");
+        let ask = stage.memory.next().await;
+        let request = format!("{:?}", ask.request.as_ref().unwrap().messages);
+        assert!(request.contains("Above all: keep the prices") && request.contains("a3 ") && !request.contains("q4 "));
+        let summary = Summary::Text("four questions".into());
+        tell(&ask.reply_to, Summarised { stamp: ask.stamp, summary }).unwrap();
+        let text = stage.finished().await.1.text.clone();
+        assert!(text.starts_with("Summarised: about ") && text.contains(" tokens."), "{text}");
         stage.say("more");
         let call = stage.called().await;
         let shown = texts(&call);
+        assert!(format!("{:?}{shown:?}", call.request.system_tail).contains("four questions"));
         assert_eq!(shown.iter().filter(|text| text.ends_with(long.trim_end()) || text.ends_with(&long)).count(), 8);
         assert!(shown.iter().any(|text| text.starts_with("q4")) && !shown.iter().any(|text| text.starts_with("a3")));
         stage.complete(&call, answer("done"));

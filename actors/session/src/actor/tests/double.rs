@@ -9,6 +9,7 @@ use domain::chat::{AssistantMessage, StopReason, Usage};
 use domain::ids::*;
 use domain::request::ToolSpec;
 use protocol::journal::*;
+use protocol::memory::Summarise;
 use protocol::metrics::Metrics;
 use protocol::provider::{AskPermit, Complete, Delta, Event, Permit};
 use protocol::session::{Address, Mail, Status};
@@ -39,6 +40,7 @@ pub struct Stage {
     pub permits: Probe<AskPermit>,
     pub model: Probe<Complete>,
     pub tools: Probe<RunTool>,
+    pub memory: Probe<Summarise>,
     pub granted: Pulse,
     armed: Arc<AtomicBool>,
     events: mpsc::UnboundedReceiver<TurnEvent>,
@@ -67,6 +69,7 @@ fn config() -> SessionConfig {
         presets: Presets::default(),
         context_block_limit: None,
         runtime_context: false,
+        consolidation_per_mille: 500,
         max_tool_iterations: 3,
         max_tool_result_chars: 1000,
         poison_attempts: 3,
@@ -129,13 +132,14 @@ impl Stage {
         let journal = Arc::new(FakeJournal::default());
         let (tx, events) = mpsc::unbounded_channel();
         let armed = Arc::<AtomicBool>::default();
+        let memory = Probe::new();
         let (permits, model, tools, granted) = (Probe::new(), Probe::new(), Probe::new(), Pulse::default());
         let neighbours = Arc::new(Neighbours {
             permits: permits.recipient(),
             model: model.recipient(),
             granted: granted.clone(),
             tools: tools.recipient(),
-            memory: Probe::new().recipient(),
+            memory: memory.recipient(),
         });
         let shared = Shared::new(Deps {
             ports: ports.clone(),
@@ -157,6 +161,7 @@ impl Stage {
             permits,
             model,
             tools,
+            memory,
             granted,
             armed,
             events,
@@ -220,9 +225,14 @@ impl Stage {
 
     /// Grants the next permit and takes the model call.
     pub async fn called(&mut self) -> Complete {
+        self.permit().await;
+        self.model.next().await
+    }
+
+    /// Grants the next permit.
+    pub async fn permit(&mut self) {
         let ask = self.permits.next().await;
         tell(&ask.reply_to, Event::Permitted { stamp: ask.stamp, permit: Permit::new(()) }).unwrap();
-        self.model.next().await
     }
 
     pub fn complete(&self, call: &Complete, message: Box<AssistantMessage>) {
@@ -320,6 +330,17 @@ impl Stage {
             }
         };
         with_deadline("the file", written).await;
+    }
+
+    /// The lines of the file, once nothing is missing there.
+    pub async fn file_when_written(&self) -> Vec<String> {
+        let written = async {
+            while self.metrics.view_lag_bytes.get() > 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        };
+        with_deadline("the file", written).await;
+        self.file().lines().map(str::to_owned).collect()
     }
 
     pub fn file(&self) -> String {

@@ -1,6 +1,7 @@
 //! The rounds with the model: permit, answer, failure.
 
 use domain::chat::AssistantMessage;
+use domain::history::Trim;
 use domain::prompt::Nudge;
 use protocol::provider::Delta;
 use protocol::turn::TurnProgress;
@@ -35,8 +36,10 @@ impl Machine {
         let circles = turn.guard.withholds_tools().then_some(Nudge::Words);
         let nudge = turn.runner.take_nudge().or(circles).filter(|nudge| !last || matches!(nudge, Nudge::GoOn { .. }));
         turn.withheld = last || nudge == Some(Nudge::Words) || turn.guard.withholds_tools();
+        turn.told.clone_from(&nudge);
         let tools = if turn.withheld { Tools::Withheld } else { Tools::Offered };
-        out.push(Effect::CallModel(Call { round: turn.round, tools, nudge }));
+        let trim = if turn.overflowed { Trim::Hard } else { Trim::Usual };
+        out.push(Effect::CallModel(Call { round: turn.round, tools, nudge, trim }));
     }
 
     pub(super) fn delta(&mut self, delta: Delta, now: Now, out: &mut Vec<Effect>) {

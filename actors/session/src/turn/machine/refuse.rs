@@ -80,6 +80,7 @@ impl Machine {
             | Phase::Steering
             | Phase::WaitingForPermit
             | Phase::Thinking
+            | Phase::Compacting
             | Phase::Commanding
             | Phase::Saving => self.wind_up(out),
         }

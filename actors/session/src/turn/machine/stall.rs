@@ -44,7 +44,10 @@ impl Machine {
         }
         let waits = turn.phase.waits();
         match (turn.phase, turn.stop) {
-            (Phase::WaitingForPermit | Phase::Thinking | Phase::RunningTools | Phase::Commanding, None) => {
+            (
+                Phase::WaitingForPermit | Phase::Thinking | Phase::RunningTools | Phase::Compacting | Phase::Commanding,
+                None,
+            ) => {
                 out.push(Effect::Stuck(turn.id(), turn.attempt, waits));
                 self.stop_running(Why::Stuck(waits), now, out);
             }
@@ -56,7 +59,7 @@ impl Machine {
                 out.push(Effect::Reload);
             }
             // A stop ends these phases at once.
-            (Phase::WaitingForPermit | Phase::Thinking | Phase::Commanding, Some(_)) => {}
+            (Phase::WaitingForPermit | Phase::Thinking | Phase::Compacting | Phase::Commanding, Some(_)) => {}
         }
     }
 }

@@ -66,7 +66,7 @@ fn too_many_rounds_end_in_a_summary() {
             world.take(step);
         }
     }
-    assert_eq!(world.call, Some(Call { round: 4, tools: Tools::Withheld, nudge: None }));
+    assert_eq!(world.call, Some(Call { round: 4, tools: Tools::Withheld, nudge: None, trim: Trim::Usual }));
     world.take(calls(&[true]));
     world.take(Step::Durable);
     assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);

@@ -27,6 +27,7 @@ pub(super) struct World {
     pub(super) call: Option<Call>,
     /// A command is followed.
     pub(super) command: bool,
+    pub(super) compacting: bool,
     pub(super) running: Vec<ToolCallId>,
     /// Tools that did not even end when they were cancelled, and that nobody waits for any more.
     pub(super) adrift: Vec<ToolCallId>,
@@ -83,6 +84,7 @@ impl World {
             stuck: false,
             runs: BTreeMap::new(),
             view: false,
+            compacting: false,
             left: false,
             finished: BTreeMap::new(),
             ended_order: Vec::new(),
@@ -146,6 +148,10 @@ impl World {
                     assert_eq!(call.tools == Tools::Withheld, last || call.nudge == Some(Nudge::Words));
                     self.call = Some(call);
                 }
+                Effect::Compact => {
+                    assert!(!self.begun.is_some_and(is_command), "a command needs no room");
+                    self.compacting = true;
+                }
                 Effect::Command(_) => {
                     assert!(self.begun.is_some_and(is_command));
                     self.command = true;
@@ -163,6 +169,7 @@ impl World {
                     self.permit = false;
                     self.call = None;
                     self.command = false;
+                    self.compacting = false;
                 }
                 Effect::Ended(verdict) => {
                     if self.begun == Some(verdict.turn) {
@@ -313,6 +320,13 @@ impl World {
                     self.place();
                 }
             }
+            Step::OverBudget if self.machine.may_compact() && self.call.take().is_some() => {
+                self.give(Input::OverBudget);
+            }
+            Step::TooLong if self.call.take().is_some() => self.give(Input::TooLong("too long".to_owned())),
+            Step::Compacted(done) if std::mem::take(&mut self.compacting) => {
+                self.give(Input::Compacted(done.then(Box::default)));
+            }
             Step::Permit if std::mem::take(&mut self.permit) => self.give(Input::Permitted),
             Step::Delta if self.call.is_some() => self.give(Input::Delta(Delta::Text("x".to_owned()))),
             Step::Answer if self.call.take().is_some() => self.give(Input::Completed(message(&[]))),
@@ -394,6 +408,9 @@ impl World {
             Step::Follow
             | Step::Woke
             | Step::Permit
+            | Step::OverBudget
+            | Step::TooLong
+            | Step::Compacted(_)
             | Step::Delta
             | Step::Answer
             | Step::Cut
@@ -424,6 +441,7 @@ impl World {
         self.reading.clear();
         self.wakes = false;
         (self.permit, self.call, self.view, self.left) = (false, None, false, false);
+        self.compacting = false;
         self.command = false;
         self.running.clear();
         self.adrift.clear();
@@ -461,6 +479,7 @@ impl World {
                 Step::Read,
                 Step::Follow,
                 Step::Permit,
+                Step::Compacted(true),
                 Step::Answer,
                 Step::ToolEnds(0),
                 Step::Durable,

@@ -1,0 +1,152 @@
+//! Conversations that are too long: their beginning is summarised by the memory.
+
+use protocol::memory::{Summarise, Summarised, Summary};
+
+use super::*;
+
+/// So that a few messages of [`LONG`] fill the model's window.
+fn small() -> Stage {
+    Stage::with(|config| {
+        config.preset.context_window_tokens = 4_000;
+        config.preset.max_tokens = 500;
+    })
+}
+
+/// About 500 tokens.
+fn long(what: &str) -> String {
+    format!("{what} {}", "word ".repeat(400))
+}
+
+async fn asked(stage: &mut Stage) -> Summarise {
+    stage.memory.next().await
+}
+
+fn summarised(ask: &Summarise, summary: Summary) {
+    tell(&ask.reply_to, Summarised { stamp: ask.stamp, summary }).unwrap();
+}
+
+async fn notice(stage: &mut Stage) -> String {
+    loop {
+        if let TurnProgress::Notice(text) = stage.event().await.what {
+            return text.to_string();
+        }
+    }
+}
+
+/// What the log says was changed.
+fn changes(stage: &Stage) -> Vec<String> {
+    stage.log.named(EventName::SessionEdited).into_iter().filter_map(|event| event.reason).collect()
+}
+
+#[test]
+fn a_conversation_that_fills_the_window_is_summarised_before_the_model_is_called() {
+    run_paused("before a turn", async {
+        let mut stage = small();
+        for number in 0..4 {
+            stage.turn(&long(&format!("question {number}")), "fine").await;
+        }
+        stage.say(&long("the fifth"));
+        stage.permit().await;
+        let ask = asked(&mut stage).await;
+        assert!(stage.model.try_next().is_none(), "nothing is sent that does not fit");
+        let request = ask.request.as_ref().unwrap();
+        assert_eq!(request.choice, domain::request::ToolChoice::None);
+        let said: Vec<String> = request.messages.iter().map(|message| format!("{message:?}")).collect();
+        assert!(said[0].contains("question 0") && !said.concat().contains("the fifth"));
+        assert!(said.last().unwrap().contains("Summarise the conversation so far."));
+        assert!(ask.raw.starts_with("[RAW] ") && ask.raw.contains("USER: question 0"));
+        summarised(&ask, Summary::Text("they asked four things".into()));
+        let told = notice(&mut stage).await;
+        assert!(told.starts_with("Earlier messages were summarised to make room (about "), "{told}");
+        let call = stage.called().await;
+        let shown = format!("{:?} {:?}", call.request.system_tail, texts(&call));
+        assert!(shown.contains("they asked four things") && shown.contains("the fifth"), "{shown}");
+        assert!(!shown.contains("question 0"), "{shown}");
+        stage.complete(&call, answer("done"));
+        assert_eq!(stage.finished().await.1.result, TurnResult::Done);
+        assert_eq!(changes(&stage), ["compact"]);
+        let lines: Vec<String> = stage.file_when_written().await;
+        let place = |word: &str| lines.iter().position(|line| line.contains(word)).unwrap();
+        assert!(place("they asked four things") < place("the fifth"), "the entry stands before the user's line");
+    });
+}
+
+#[test]
+fn what_the_model_could_not_sum_up_is_left_out_all_the_same_and_nobody_tries_again() {
+    run_paused("raw", async {
+        let mut stage = small();
+        for number in 0..4 {
+            stage.turn(&long(&format!("question {number}")), "fine").await;
+        }
+        stage.say(&long("the fifth"));
+        stage.permit().await;
+        let ask = asked(&mut stage).await;
+        summarised(&ask, Summary::Raw("length"));
+        assert!(notice(&mut stage).await.contains("were archived as they are"));
+        let call = stage.called().await;
+        let shown = format!("{:?} {:?}", call.request.system_tail, texts(&call));
+        assert!(shown.contains("Messages left out here: ") && !shown.contains("question 0"), "{shown}");
+        stage.complete(&call, answer("done"));
+        stage.finished().await;
+        assert_eq!(changes(&stage), ["compact: raw"]);
+    });
+}
+
+#[test]
+fn a_model_that_finds_the_request_too_long_is_asked_again_once_with_less() {
+    run_paused("overflow", async {
+        let mut stage = Stage::new();
+        for number in 0..4 {
+            stage.turn(&long(&format!("question {number}")), "fine").await;
+        }
+        let turn_seq = stage.say("and now?");
+        let call = stage.called().await;
+        let before = texts(&call).len();
+        let too_long = || Failure { kind: FailureKind::ContextTooLong, detail: "too many".into() };
+        tell(&call.reply_to, Event::Failed { stamp: call.stamp, failure: too_long() }).unwrap();
+        let ask = asked(&mut stage).await;
+        summarised(&ask, Summary::Text("they asked".into()));
+        let call = stage.called().await;
+        assert!(texts(&call).len() < before);
+        tell(&call.reply_to, Event::Failed { stamp: call.stamp, failure: too_long() }).unwrap();
+        let (turn_id, finished) = stage.finished().await;
+        assert_eq!((turn_id, finished.result), (turn(turn_seq), TurnResult::Failed));
+        assert!(finished.text.contains("also after it was summarised"), "{}", finished.text);
+        assert!(stage.memory.try_next().is_none());
+    });
+}
+
+#[test]
+fn a_turn_that_is_stopped_gives_its_summary_up_and_a_late_one_changes_nothing() {
+    run_paused("stopped", async {
+        let mut stage = small();
+        for number in 0..4 {
+            stage.turn(&long(&format!("question {number}")), "fine").await;
+        }
+        stage.say(&long("the fifth"));
+        stage.permit().await;
+        let ask = asked(&mut stage).await;
+        let (reply, stopped) = oneshot::channel();
+        stage.mail(Mail::Stop { all: false, reply });
+        with_deadline("the stop", stopped).await.unwrap();
+        assert_eq!(stage.finished().await.1.result, TurnResult::Cancelled);
+        assert!(ask.cancel.is_cancelled());
+        summarised(&ask, Summary::Text("too late".into()));
+        stage.status().await;
+        assert!(changes(&stage).is_empty());
+        assert_eq!(stage.metrics.stale_events.get_or_create(&ByKind { kind: "session" }).get(), 1);
+    });
+}
+
+#[test]
+fn a_conversation_of_one_message_is_not_summarised() {
+    run_paused("nothing to cut", async {
+        let mut stage = small();
+        let seq = stage.say(&"word ".repeat(4000));
+        stage.permit().await;
+        let call = stage.called().await;
+        stage.complete(&call, answer("long"));
+        assert_eq!(stage.finished().await.0, turn(seq));
+        assert!(stage.memory.try_next().is_none());
+    });
+}

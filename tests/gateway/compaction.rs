@@ -1,0 +1,201 @@
+//! Conversations that outgrow the model's context, through the real program.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::model::Model;
+
+use crate::support::{Gateway, PATIENCE, Place};
+
+const WINDOW: u64 = 12_000;
+const MAX_TOKENS: u64 = 500;
+/// How the request begins that asks for a summary.
+const ASKS: &str = "Summarise the conversation so far.";
+
+fn place(model: &Model) -> Place {
+    place_of(model, WINDOW)
+}
+
+fn place_of(model: &Model, window: u64) -> Place {
+    let defaults = json!({"contextWindowTokens": window, "maxTokens": MAX_TOKENS});
+    Place::with_model(&model.url(), json!({"agents": {"defaults": defaults}}))
+}
+
+async fn chat(gateway: &Gateway, text: &str) -> (u16, String) {
+    let (status, body) =
+        gateway.chat(json!({"user": "ann", "messages": [{"role": "user", "content": text}]}), None).await;
+    let said = body["choices"][0]["message"]["content"].as_str().or(body["error"]["message"].as_str());
+    (status, said.unwrap_or_default().to_owned())
+}
+
+/// About 800 tokens.
+fn long(what: &str) -> String {
+    format!("{what} {}", "word ".repeat(640))
+}
+
+fn text(message: &Value) -> String {
+    let content = &message["content"];
+    let Some(parts) = content.as_array() else { return content.as_str().unwrap_or_default().to_owned() };
+    parts.iter().filter_map(|part| part["text"].as_str()).collect()
+}
+
+/// Whether a request asks for a summary.
+fn asks(request: &Value) -> bool {
+    request["messages"].as_array().unwrap().last().is_some_and(|last| text(last).starts_with(ASKS))
+}
+
+fn compactions(lines: &[Value]) -> Vec<&Value> {
+    lines.iter().filter(|line| line["type"] == "compaction").collect()
+}
+
+/// The lines of the archive.
+fn archive(place: &Place) -> Vec<Value> {
+    let path = place.path().join("workspace/memory/history.jsonl");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Each call is followed at once by its results.
+fn assert_pairs(request: &Value) {
+    let messages = request["messages"].as_array().unwrap();
+    let mut open: Vec<&Value> = Vec::new();
+    for message in messages {
+        if message["role"] == "tool" {
+            let at = open.iter().position(|id| **id == message["tool_call_id"]);
+            open.remove(at.unwrap_or_else(|| panic!("a result without its call: {message}")));
+            continue;
+        }
+        assert!(open.is_empty(), "a call without its result before {message}");
+        open = message["tool_calls"].as_array().into_iter().flatten().map(|call| &call["id"]).collect();
+    }
+    assert!(open.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_of_any_length_goes_on_within_the_models_window() {
+    let model = Model::start_on_thread();
+    let place = place(&model);
+    let gateway = place.start().await;
+    for number in 0..30 {
+        let tool = if number % 3 == 0 { " [[tool=list_dir {\"path\":\".\"}]]" } else { "" };
+        let (status, said) = chat(&gateway, &format!("{}{tool}", long(&format!("question {number}")))).await;
+        assert!(status == 200 && said.starts_with("echo:question"), "{number}: {status} {said}");
+    }
+    let requests = model.requests();
+    for request in &requests {
+        assert_pairs(request);
+        // What is said, in the same rough count; keys and quotes of the body are not.
+        let tokens = request.to_string().len() as u64 / 4;
+        assert!(tokens < WINDOW, "{tokens}");
+    }
+    let asked: Vec<&Value> = requests.iter().filter(|request| asks(request)).collect();
+    assert!(asked.len() >= 2, "{}", asked.len());
+    for ask in &asked {
+        assert_eq!(ask["tool_choice"], "none");
+        assert_eq!(ask["tools"], requests[0]["tools"], "what the provider has in its cache begins so");
+    }
+    gateway.terminate().await;
+    let lines = place.transcript("api.user.ann");
+    let entries = compactions(&lines);
+    assert_eq!(entries.len(), asked.len());
+    // The last request shows the last summary once, and nothing from before it.
+    let last = requests.last().unwrap().to_string();
+    assert!(!last.contains("question 0 ") && last.contains("question 29 "), "{last}");
+    // This model says the same each time, which is not kept twice in a row.
+    let kept = archive(&place);
+    assert_eq!((kept.len(), &kept[0]["cursor"], &kept[0]["session_key"]), (1, &json!(1), &json!("api:user:ann")));
+    let changed = place.events().into_iter().filter(|event| event["event"] == "session_edited").count();
+    assert_eq!(changed, entries.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_refuses_a_request_as_too_long_gets_a_shorter_one_once() {
+    let model = Model::start_on_thread();
+    let place = place(&model);
+    let gateway = place.start().await;
+    for number in 0..5 {
+        chat(&gateway, &long(&format!("question {number}"))).await;
+    }
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    let (status, said) = chat(&gateway, "and now? [[error=context;times=1]]").await;
+    assert_eq!((status, said.as_str()), (200, "echo:and now?"));
+    assert_eq!(model.requests().iter().filter(|request| asks(request)).count(), 1);
+    let (status, said) = chat(&gateway, "still? [[error=context;times=9]]").await;
+    assert!(status != 200 && said.contains("also after it was summarised"), "{status} {said}");
+    assert_eq!(chat(&gateway, "better?").await.1, "echo:better?");
+    gateway.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_has_it_summed_up_and_is_told_also_when_the_model_cannot() {
+    let model = Model::start_on_thread();
+    let place = place_of(&model, 10 * WINDOW);
+    let gateway = place.start().await;
+    assert_eq!(chat(&gateway, "/compact").await.1, "Nothing was changed: there is nothing to summarise yet.");
+    for number in 0..7 {
+        chat(&gateway, &long(&format!("question {number}"))).await;
+    }
+    let (_, said) = chat(&gateway, "/compact [[say=they asked a lot]]").await;
+    assert!(said.starts_with("Summarised: about ") && said.contains(" tokens."), "{said}");
+    chat(&gateway, "more").await;
+    let last = model.requests().pop().unwrap().to_string();
+    assert!(last.contains("they asked a lot") && !last.contains("question 0 ") && last.contains("question 6 "));
+    for number in 7..11 {
+        chat(&gateway, &long(&format!("question {number}"))).await;
+    }
+    let (_, said) = chat(&gateway, "/compact [[say=half]] [[finish=length]]").await;
+    assert!(said.starts_with("The model could not sum up the earlier messages; they were archived"), "{said}");
+    gateway.terminate().await;
+    let kept = archive(&place);
+    assert_eq!(kept[0]["content"], "they asked a lot");
+    assert!(kept.last().unwrap()["content"].as_str().unwrap().starts_with("[RAW] "), "{kept:?}");
+    let reasons: Vec<Value> = place.events().into_iter().filter(|event| event["event"] == "session_edited").collect();
+    assert_eq!((&reasons[0]["reason"], &reasons[1]["reason"]), (&json!("compact"), &json!("compact: raw")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_are_told_when_room_is_made_and_a_kill_in_the_middle_loses_nothing() {
+    let model = Model::start_on_thread();
+    let place = place(&model);
+    let gateway = place.start().await;
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    let mut told = false;
+    for number in 0..14 {
+        socket.say("room", &long(&format!("question {number}")), &format!("m{number}")).await;
+        loop {
+            let frame = socket.next().await.unwrap();
+            told |= frame.to_string().contains("Earlier messages were summarised to make room (about ");
+            if frame["event"] == "turn_end" {
+                break;
+            }
+        }
+    }
+    assert!(told, "{:?}", place.events());
+    // The answer to the request for a summary takes its time; the process is killed before it is there.
+    let before = model.requests().len();
+    socket.say("room", "/compact [[delay=1500]] [[say=the summary]]", "c1").await;
+    let asked = tokio::time::timeout(PATIENCE, async {
+        while model.requests().len() == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    asked.await.unwrap();
+    gateway.kill_nine();
+    let gateway = place.start().await;
+    gateway.settle().await;
+    gateway.terminate().await;
+    let lines = place.transcript("websocket.room");
+    let last = compactions(&lines).pop().unwrap().to_string();
+    assert!(last.contains("the summary"), "{last}");
+    let answered = lines.iter().filter(|line| line.to_string().contains("Summarised: about ")).count();
+    assert_eq!(answered, 1);
+    for number in 0..14 {
+        let asked = lines
+            .iter()
+            .filter(|line| line["message"]["role"] == "user")
+            .filter(|line| line.to_string().contains(&format!("question {number} ")));
+        assert_eq!(asked.count(), 1, "{number}");
+    }
+}
