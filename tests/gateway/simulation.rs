@@ -4,7 +4,8 @@
 #[path = "../../examples/simulate/sim/mod.rs"]
 mod sim;
 
-use sim::{CHANGES_FROM, Counts};
+use sim::plan::CHANGES_FROM;
+use sim::{Counts, QUEUES_FROM};
 use supervision::planted::Bug;
 
 /// Seeds that failed once, one a line.
@@ -37,6 +38,16 @@ fn edits_and_ends_of_sessions_lose_nothing_under_the_faults_of_fixed_seeds() {
         counts.add(&passes(seed));
     }
     let rare = [counts.kills, counts.power_cuts, counts.edits, counts.forks, counts.closes, counts.restores];
+    assert!(rare.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
+fn messages_that_come_while_turns_run_stand_once_in_every_mode_under_the_faults_of_fixed_seeds() {
+    let mut counts = Counts::default();
+    for seed in QUEUES_FROM..QUEUES_FROM + 60 {
+        counts.add(&passes(seed));
+    }
+    let rare = [counts.joined, counts.kills, counts.power_cuts, counts.crashes, counts.cancelled, counts.refusals];
     assert!(rare.iter().all(|count| *count > 0), "{counts:?}");
 }
 

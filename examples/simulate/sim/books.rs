@@ -2,7 +2,7 @@
 //!
 //! | always true | checked |
 //! |---|---|
-//! | 1. accepted = done + dead + cancelled + open | after every event: [`Books::check_totals`] |
+//! | 1. accepted = done (joined included) + dead + cancelled + open | after every event: [`Books::check_totals`] |
 //! | 2. turns of a session begin in the order of their acceptance | at every start and answer: [`Books::check_order`] |
 //! | 3. at most one incarnation lives per session | at every birth, load, crash and end: `of_session` |
 //! | 4. each incarnation ends once, with a reason | at every crash and end: `event`, `of_session`, [`Books::check_all_ended`] |
@@ -79,10 +79,10 @@ pub struct Turn {
 }
 
 #[derive(Debug, Default)]
-struct Being {
+pub(super) struct Being {
     live: u32,
     epoch: Option<u64>,
-    began: Vec<TurnId>,
+    pub(super) began: Vec<TurnId>,
     crashes: Vec<u64>,
 }
 
@@ -114,7 +114,7 @@ pub struct Books {
     pub forks: BTreeMap<SessionKey, Vec<u8>>,
     files: BTreeMap<SessionKey, Files>,
     keys: Vec<SessionKey>,
-    beings: BTreeMap<SessionKey, Being>,
+    pub(super) beings: BTreeMap<SessionKey, Being>,
     effects: BTreeMap<(TurnId, String), u32>,
 }
 
@@ -311,7 +311,8 @@ impl Books {
                 turn.end = Some(finished.result);
                 let (crashes, deaths) = (turn.crashes, turn.deaths);
                 match finished.result {
-                    TurnResult::Done | TurnResult::Joined => self.counts.done += 1,
+                    TurnResult::Done => self.counts.done += 1,
+                    TurnResult::Joined => self.joined(&event.key, event.turn, finished.into),
                     TurnResult::Failed => self.counts.errors += 1,
                     TurnResult::Cancelled => self.counts.cancelled += 1,
                     TurnResult::DeadLettered => {

@@ -35,6 +35,8 @@ counts! {
     errors,
     /// Turns that were given up.
     dead,
+    /// Turns that others took up.
+    joined,
     /// Turns that were cancelled.
     cancelled,
     /// Times that a message was sent.

@@ -26,6 +26,8 @@ pub enum Stream {
     Pushes(u32),
     /// Which sessions are edited and ended.
     Changes,
+    /// What becomes of messages that come while a turn runs.
+    Queue,
 }
 
 impl Stream {
@@ -41,6 +43,7 @@ impl Stream {
             Self::Pushed => (8, 0),
             Self::Pushes(process) => (9, process),
             Self::Changes => (10, 0),
+            Self::Queue => (11, 0),
         };
         (u64::from(process) << 8) | kind
     }

@@ -19,8 +19,9 @@ mod dice;
 mod doubles;
 mod drive;
 mod files;
+mod joins;
 mod outside;
-mod plan;
+pub mod plan;
 mod process;
 mod pusher;
 #[expect(clippy::wildcard_enum_match_arm, reason = "of many events, two are about messages on their way out")]
@@ -36,7 +37,7 @@ use supervision::planted::{Bug, plant};
 
 pub use counts::Counts;
 use drive::End;
-pub use plan::CHANGES_FROM;
+pub use plan::QUEUES_FROM;
 use process::World;
 
 /// More processes than any plan can use up.

@@ -1,6 +1,9 @@
 //! What a seed makes happen: who says what when, and what goes wrong. Pure.
 
+use std::time::Duration;
+
 use domain::ids::{MessageId, SessionKey};
+use domain::queue::{QueueDrop, QueueMode, QueueRules};
 use protocol::journal::Shelf;
 use protocol::supervision::Kind;
 use supervision::memory::Fault;
@@ -9,6 +12,8 @@ use super::dice::{Dice, Stream};
 
 /// Seeds below this one neither edit nor end sessions: those that once found something go on finding it.
 pub const CHANGES_FROM: u64 = 100_000;
+/// Seeds below this one give each message a turn of its own, for the same reason.
+pub const QUEUES_FROM: u64 = 10_000_000_000;
 
 /// One simulated run.
 #[derive(Debug)]
@@ -31,6 +36,8 @@ pub struct Plan {
     pub running_max: usize,
     /// The longest message of the push channel, in characters.
     pub push_chars: usize,
+    /// What becomes of messages that come while a turn runs.
+    pub queue: QueueRules,
 }
 
 /// One message of a user.
@@ -232,7 +239,27 @@ impl Plan {
             inbox_max: usize::try_from(dice.one_of(&[2, 5, 64])).unwrap_or(64),
             running_max: usize::try_from(dice.one_of(&[1, 2, 100])).unwrap_or(100),
             push_chars: usize::try_from(pushed.one_of(&[60, 300, 4_000])).unwrap_or(300),
+            queue: queue(seed),
         }
+    }
+}
+
+fn queue(seed: u64) -> QueueRules {
+    if seed < QUEUES_FROM {
+        return QueueRules { mode: QueueMode::Followup, cap: 100_000, ..QueueRules::default() };
+    }
+    let dice = Dice::new(seed, Stream::Queue);
+    QueueRules {
+        mode: dice.one_of(&[
+            QueueMode::Steer,
+            QueueMode::Steer,
+            QueueMode::Followup,
+            QueueMode::Collect,
+            QueueMode::Interrupt,
+        ]),
+        cap: dice.one_of(&[1, 3, 20]),
+        drop: dice.one_of(&[QueueDrop::Refuse, QueueDrop::Refuse, QueueDrop::Old, QueueDrop::Summarize]),
+        debounce: Duration::from_millis(dice.one_of(&[0, 500, 5_000])),
     }
 }
 

@@ -16,6 +16,7 @@ use supervision::ports::Disk;
 use super::books::Books;
 use super::drive::{Running, transcript};
 use super::files::{File, Place, files_of};
+use super::joins::Joins;
 use super::process::locked;
 use super::pusher::SimChannel;
 use super::receipts::Account;
@@ -212,6 +213,7 @@ async fn close(running: &Running) {
 #[derive(Default)]
 struct Written {
     users: BTreeMap<TurnId, u32>,
+    joins: Joins,
     ends: BTreeMap<TurnId, Vec<TurnClose>>,
     /// Turns of transcripts that have ended.
     past: BTreeSet<TurnId>,
@@ -230,6 +232,7 @@ impl Written {
                 EntryKind::User(user) => {
                     if let Some(mark) = &user.mark {
                         *self.users.entry(mark.turn).or_default() += 1;
+                        self.joins.read(mark);
                         texts.push(mark.idempotency_key.clone());
                     }
                 }
@@ -290,6 +293,9 @@ fn account(books: &Books, turn: TurnId, written: &Written, dead: &BTreeMap<TurnI
         let once = users <= 1 && ends.len() <= 1;
         return if once { Ok(()) } else { Err(format!("m{message} stands {users} times in its transcript")) };
     }
+    if written.joins.of(turn).is_some() {
+        return written.joins.account(known, ends, users, letters);
+    }
     if users != u32::from(!known.unreadable) || ends.len() != 1 {
         return Err(format!("m{message} stands {users} times in its transcript, and ends there as {ends:?}"));
     }
@@ -319,7 +325,7 @@ fn delivered(
     let Some(known) = books.turns.get(&turn).filter(|known| known.acknowledged) else { return Ok(()) };
     let message = known.message;
     let mut out = books.receipts.of(turn).peekable();
-    if !known.pushed {
+    if !known.pushed || written.joins.of(turn).is_some() {
         return if out.peek().is_none() { Ok(()) } else { Err(format!("m{message} was pushed to somebody")) };
     }
     if written.past.contains(&turn) {
