@@ -99,6 +99,26 @@ async fn a_reply_whose_gateway_is_killed_before_the_receiver_is_there_is_deliver
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_wait_outlive_a_compaction_and_a_kill() {
+    let model = Model::start_on_thread();
+    let port = Receiver::start().port();
+    let place = place(&model, &format!("http://127.0.0.1:{port}/hook"), json!({}));
+    let gateway = place.start().await;
+    say(&gateway, "7", "m1", &format!("{} [[say=one]]", "a long story ".repeat(200))).await;
+    say(&gateway, "7", "m2", "two").await;
+    gateway.settle().await;
+    let out = place.run(&["sessions", "compact", "webhook:7", "--keep-last", "2"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(gateway.admin("status").await["journal"]["outbox"], 2);
+    gateway.kill_nine();
+    let receiver = Receiver::start_at(port);
+    let gateway = place.start().await;
+    gateway.delivered().await;
+    assert_eq!(receiver.texts()["7"], ["one", "echo:two"]);
+    assert_eq!(gateway.terminate().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_of_a_channel_that_is_switched_off_wait_and_go_on_when_it_is_on_again() {
     let model = Model::start_on_thread();
     let port = Receiver::start().port();

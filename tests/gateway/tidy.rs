@@ -41,7 +41,8 @@ fn code(text: &str) -> Vec<&str> {
     text.lines().take_while(|line| line.trim() != "#[cfg(test)]").collect()
 }
 
-fn sources(below: &str) -> Vec<(PathBuf, String)> {
+/// All source files below a directory of the repository.
+pub fn sources(below: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut open = vec![root().join(below)];
     while let Some(directory) = open.pop() {

@@ -376,11 +376,16 @@ fn big_results_of_the_running_turn_go_before_the_conversation() {
 }
 
 #[test]
-fn what_is_kept_grows_by_the_new_entries_alone() {
+fn a_turn_behind_two_thousand_messages_reads_no_more_entries_than_one_behind_ten() {
     let mut kept = Kept::default();
     let mut grown = Transcript::default();
     let mut read = Vec::new();
+    // Two thousand messages, the older ones behind a boundary.
     for number in 0..1000_u128 {
+        if number == 400 {
+            let head = Head { id: "boundary".into(), parent: None, timestamp_ms: 1 };
+            grown.follow(Entry::new(head, compaction("S", None)));
+        }
         let turn = TurnId(uuid::Uuid::from_u128(number));
         for kind in [user("question"), assistant("answer", StopReason::Stop, &[])] {
             let head = Head { id: grown.entries().len().to_string().into(), parent: None, timestamp_ms: 1 };
@@ -393,8 +398,10 @@ fn what_is_kept_grows_by_the_new_entries_alone() {
         assert!(history.tokens <= 3000 && own.len() == 2);
         read.push(kept.read() - before);
     }
-    // The first turn's are made anew with the second's, when it is known that there is something to keep.
-    assert!(read.iter().all(|read| *read <= 4), "{read:?}");
+    // The first turn's are made anew with the second's, when it is known that there is something to keep; and all of
+    // them at the boundary, as long as nothing is kept behind it.
+    read.drain(400..402);
+    assert!(read.iter().all(|read| *read <= 8), "{read:?}");
 }
 
 #[test]
