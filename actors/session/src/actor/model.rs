@@ -138,8 +138,14 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         let Some(call) = live.work.as_mut().and_then(|work| work.call.take()) else { return };
         match outcome {
-            // The turn was ended meanwhile, and what was read is older than that.
-            Ok(_) if live.ledger.next_commit != number => return,
+            // Something was committed meanwhile, and what was read is older than that.
+            Ok(_) if live.ledger.next_commit != number => {
+                if let Some(work) = &mut live.work {
+                    work.call = Some(call);
+                }
+                self.refresh(ctx);
+                return;
+            }
             Ok(None) => {
                 if let Some(context) = &mut live.context {
                     context.checked_at = now.mono;

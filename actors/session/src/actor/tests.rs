@@ -14,6 +14,7 @@ mod foreign;
 mod journal;
 mod leaving;
 mod listing;
+mod queue;
 mod stall;
 mod turns;
 
