@@ -75,7 +75,7 @@ const CONTEXT: &[(&str, &str)] = &[
     ("a cooldown grows without end", "one_call_tries_and_the_time_doubles_up_to_the_cap"),
     ("overload is taken for a rate limit, that for an auth error", "classes_follow_code_then_status"),
     ("a billing cap costs 390 failing calls", "an_account_without_credit_is_asked_once_and_not_for_each_message"),
-    ("413 is not treated as overflow", "statuses_codes_and_waits_survive_every_form_of_error"),
+    ("413 is not treated as overflow", "a_model_that_refuses_a_request_as_too_long_gets_a_shorter_one_once"),
     ("big tool results survive compaction", "big_results_of_the_running_turn_go_before_the_conversation"),
     ("consolidation fails silently", "whatever_the_model_does_instead_the_part_is_archived_as_it_is"),
     ("consolidation wipes the pending delivery", "replies_that_wait_outlive_a_compaction_and_a_kill"),

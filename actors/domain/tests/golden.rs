@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use domain::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
 use domain::chat::{Arguments, AssistantMessage, Content, Message, StopReason, ToolCall, ToolResult, Usage};
+use domain::compaction::archive::archive_instruction;
 use domain::exchange::nanobot::{SessionFile, Source, name, transcribe};
 use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, ToolCallId, TurnId};
@@ -152,7 +153,7 @@ impl Talk {
             round,
             nudge,
             render: Render { runtime: Some(Runtime { key: &key, zone: &zone }), trim: Trim::Usual },
-            mark: Some(&mark),
+            mark: (round != Round::Archive).then_some(&mark),
             begins_anew: false,
         };
         chat_request(&parts, &mut Kept::default())
@@ -305,6 +306,16 @@ fn behind_a_compaction() {
     let summary = "## Goal\nA garden.\n## Next Steps\nToads.".to_owned();
     let talk = talk.add(EntryKind::Compaction { summary, first_kept }).user("How deep?");
     check("compaction", &talk.built(Round::Open, None, &past).request);
+}
+
+#[test]
+fn a_part_that_is_to_be_summarised() {
+    let mut talk = Talk::new().user("An old story.").model("I see.");
+    talk = talk.add(EntryKind::Compaction { summary: "A story.".to_owned(), first_kept: None });
+    talk = talk.user("Is the pond dug?").model("Yes.");
+    // What asks for it is said by nobody, and in no turn.
+    (talk.turn, talk.body) = (99, TurnBody::text(archive_instruction(Some("the depths"))));
+    check("archive", &talk.built(Round::Archive, None, &[]).request);
 }
 
 #[test]
