@@ -100,6 +100,7 @@ impl Gateway {
             "runtime": runtime,
         });
         if let Some(url) = model {
+            config["session"]["titles"] = false.into();
             config["providers"] = json!({"custom": {"apiBase": format!("{url}/v1")}});
             config["agents"]["defaults"]["provider"] = json!("custom");
             config["agents"]["defaults"]["model"] = json!("m");

@@ -230,6 +230,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
         context_block_limit: defaults.context_block_limit.map(u64::from),
         runtime_context: loaded.config.session.runtime_context,
         consolidation_per_mille: (defaults.consolidation_ratio * 1000.0).round() as u16,
+        titles: loaded.config.session.titles && matches!(model.settings.backend, provider::Backend::OpenAi(_)),
         max_tool_iterations: defaults.max_tool_iterations,
         max_tool_result_chars: defaults.max_tool_result_chars,
         poison_attempts: loaded.config.supervision.poison_attempts,

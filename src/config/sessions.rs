@@ -42,6 +42,8 @@ section! {
         main_key: String = "main".into(), Kind::Text;
         /// Whether the model is told with each message when and where it was said.
         runtime_context: bool = true, Kind::Flag;
+        /// Whether the model names a conversation after its first answer, unless somebody has.
+        titles: bool = true, Kind::Flag;
         /// What sessions may do, by their kind.
         policies: PolicyTable = PolicyTable::default(), Kind::Section(PolicyTable::SECTION);
         /// When sessions begin anew by themselves.

@@ -75,3 +75,39 @@ async fn a_session_keeps_the_model_and_the_thinking_that_it_was_set_to() {
     );
     gateway.terminate().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_model_names_a_conversation_that_nobody_has_named() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({"session": {"titles": true}}));
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    socket.say("b", "/name Mine", "m1").await;
+    socket.until("turn_end").await;
+    for (chat, text) in [("a", "plan it [[say=Trip to Rome]]"), ("b", "plan it [[say=Other]]")] {
+        socket.say(chat, text, "m2").await;
+        socket.until("turn_end").await;
+    }
+    let name = async |chat: &str| {
+        let sessions = gateway.admin("sessions").await;
+        let mut items = sessions["items"].as_array().unwrap().clone();
+        items.retain(|item| item["key"] == format!("websocket:{chat}"));
+        items[0]["name"].clone()
+    };
+    let named = async {
+        while name("a").await.is_null() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(crate::support::PATIENCE, named).await.expect("it is named");
+    assert_eq!((name("a").await, name("b").await), (json!("Trip to Rome"), json!("Mine")));
+    let asked = model.requests().len();
+    assert_eq!(asked, 3, "two answers, and one name");
+    // Once is enough, and what a person says counts.
+    for text in ["more [[say=Again]]", "/name Ours"] {
+        socket.say("a", text, text.split(' ').next().unwrap()).await;
+        socket.until("turn_end").await;
+    }
+    assert_eq!((name("a").await, model.requests().len()), (json!("Ours"), asked + 1));
+    gateway.terminate().await;
+}

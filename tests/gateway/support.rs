@@ -149,6 +149,8 @@ pub fn with_model(url: &str, extra: Value) -> Value {
     let mut config = json!({
         "agents": {"defaults": {"provider": "custom", "model": "scripted"}},
         "providers": {"custom": {"apiBase": url}},
+        // So that the model is asked for nothing but answers.
+        "session": {"titles": false},
     });
     merge(&mut config, extra);
     config

@@ -38,6 +38,8 @@ pub struct Tally {
     pub effort: Option<Arc<str>>,
     /// Messages of people and of the model since the conversation began.
     pub messages: u32,
+    /// Whether it was ever given a name, or that was taken away.
+    pub named: bool,
     /// What the last model call of it took.
     pub last: Option<Usage>,
 }
@@ -53,6 +55,7 @@ impl Tally {
                 self.last = Some(usage).filter(|usage| usage.input_tokens > 0).or(self.last);
             }
             EntryKind::Reset { .. } => (self.messages, self.last) = (0, None),
+            EntryKind::Silent(Note::Name(_)) => self.named = true,
             EntryKind::Silent(Note::Thinking(level)) if **level == *DEFAULT => self.effort = None,
             EntryKind::Silent(Note::Thinking(level)) if LEVELS.contains(&&**level) => {
                 self.effort = Some(Arc::clone(level));

@@ -26,6 +26,7 @@ mod spans;
 mod stall;
 #[cfg(test)]
 mod tests;
+mod title;
 mod told;
 mod tool;
 
@@ -80,6 +81,8 @@ pub struct Session {
     /// Since when it stands in the line of those with a conversation.
     lined_at: Option<Duration>,
     noted: Note,
+    /// While a name for the session is asked for.
+    title: Option<Box<title::Title>>,
     state: Life,
 }
 
@@ -139,6 +142,7 @@ impl Session {
             compaction: None,
             lined_at: None,
             noted: Note { state: State::Loading, turn: None, inbox: 0, steers: None },
+            title: None,
             state: Life::Loading(Box::new(loading)),
         }
     }

@@ -47,6 +47,8 @@ pub struct SessionConfig {
     pub runtime_context: bool,
     /// How much of what a request may have stays when a conversation is summarised, per mille.
     pub consolidation_per_mille: u16,
+    /// Whether conversations of people are named by the model.
+    pub titles: bool,
     /// Rounds with tools; one more follows without.
     pub max_tool_iterations: u32,
     /// Characters of one tool result.

@@ -63,6 +63,7 @@ impl Session {
     pub(super) fn forget(&mut self) {
         self.life = self.file.begin_life();
         self.crash.clear_turn();
+        self.title = None;
         self.compaction = None;
         let loading = match std::mem::replace(&mut self.state, Life::Gone) {
             Life::Loading(loading) => loading,

@@ -182,6 +182,10 @@ impl Session {
             self.stale();
             return;
         };
+        if self.title.as_ref().is_some_and(|title| title.is(stamp)) {
+            self.title_event(event, ctx);
+            return;
+        }
         if live.stamp() != Some(stamp) {
             self.stale();
             return;

@@ -6,6 +6,7 @@ use actix::{ActorContext, ActorFutureExt, AsyncContext, Context as Ctx, WrapFutu
 use domain::ids::{Attempt, TurnId};
 use protocol::journal::{CommitOutcome, JournalError, LogPosition};
 use protocol::supervision::ExitReason;
+use protocol::turn::TurnResult;
 
 use super::live::{Exit, Submitted, Work};
 use super::{Life, Session};
@@ -39,7 +40,13 @@ impl Session {
                 Effect::WriteView => self.write_view(ctx),
                 Effect::Emit(shown) => self.emit(shown),
                 Effect::CancelWork => self.cancel_work(ctx),
-                Effect::Ended(verdict) => self.ended(verdict),
+                Effect::Ended(verdict) => {
+                    let answered = (verdict.result == TurnResult::Done).then_some((verdict.turn, verdict.attempt));
+                    self.ended(verdict);
+                    if let Some((turn, attempt)) = answered {
+                        self.want_title(turn, attempt, ctx);
+                    }
+                }
                 Effect::Recovered(turn, attempt, left_by) => self.recovered(turn, attempt, left_by),
                 Effect::EnterPlace => self.enter(ctx),
                 Effect::LeavePlace => {
