@@ -181,6 +181,59 @@ async fn ten_messages_are_collected_by_one_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_to_be_collected_is_collected_by_the_next_process() {
+    let model = Model::start_on_thread();
+    let place = place(&model, json!({"queue": {"mode": "collect", "debounceMs": 60_000}}));
+    let gateway = place.start().await;
+    let mut socket = client(&gateway).await;
+    for n in 0..5 {
+        socket.say("room", &format!("part {n}."), &format!("m{n}")).await;
+        socket.until("accepted").await;
+    }
+    gateway.kill_nine();
+    assert!(model.requests().is_empty());
+    let gateway = place.start().await;
+    gateway.settle().await;
+    let journal = gateway.admin("status").await["journal"].clone();
+    assert_eq!((&journal["done"], &journal["open"]), (&json!(5), &json!(0)));
+    assert_eq!(gateway.terminate().await, Some(0));
+    assert_eq!(model.requests().len(), 1);
+    let lines = place.transcript("websocket.room");
+    let joined = lines.iter().filter(|line| line["message"]["intoTurn"].is_string()).count();
+    assert_eq!((lines.len(), joined), (6, 4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_gets_one_reply_for_all_that_a_turn_answered_also_over_a_kill() {
+    for killed in [false, true] {
+        let (model, receiver) = (Model::start_on_thread(), Receiver::start());
+        let webhook = json!({"enabled": true, "port": 0, "url": receiver.url(), "allowFrom": "*"});
+        let direct = json!({"profile": "full", "sandbox": "configured", "workspaceAccess": "rw"});
+        let extra = json!({"channels": {"webhook": webhook}, "session": {"policies": {"direct": direct}}});
+        let place = place(&model, extra);
+        let mut gateway = place.start().await;
+        let first = posted(&gateway, "m1", &format!("look {CALL}")).await;
+        until("the call", || has_begun(&place)).await;
+        let second = posted(&gateway, "m2", "also this").await;
+        assert_eq!((&first["state"], &second["state"]), (&json!("running"), &json!("steered")));
+        if killed {
+            model.config(|config| config.delay = Duration::from_secs(3600));
+            go(&place);
+            until("the second round", || model.requests().len() == 2).await;
+            gateway.kill_nine();
+            model.config(|config| config.delay = Duration::ZERO);
+            gateway = place.start().await;
+        }
+        go(&place);
+        gateway.delivered().await;
+        assert_eq!(gateway.terminate().await, Some(0));
+        let requests = receiver.requests();
+        let turns: Vec<&Value> = requests.iter().map(|request| &request.body["turn_id"]).collect();
+        assert_eq!(turns, [&first["turn_id"]], "killed: {killed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_interrupts_the_running_turn() {
     let model = Model::start_on_thread();
     let place = place(&model, json!({"queue": {"mode": "interrupt"}}));
@@ -249,10 +302,14 @@ async fn chat(gateway: &Gateway, text: &str) -> Value {
     gateway.chat(body, None).await.1["choices"][0]["message"]["content"].clone()
 }
 
-async fn post(gateway: &Gateway, text: &str) -> Value {
-    let body = json!({"chat_id": "7", "message_id": "m", "text": text});
+async fn posted(gateway: &Gateway, id: &str, text: &str) -> Value {
+    let body = json!({"chat_id": "7", "message_id": id, "text": text});
     let sent = provider::http_client().unwrap().post(gateway.beacon().webhook_url.unwrap()).json(&body).send();
-    sent.await.unwrap().json::<Value>().await.unwrap()["text"].clone()
+    sent.await.unwrap().json().await.unwrap()
+}
+
+async fn post(gateway: &Gateway, text: &str) -> Value {
+    posted(gateway, "m", text).await["text"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
