@@ -15,6 +15,7 @@ mod edits;
 mod every_step;
 mod export_whole;
 mod faults;
+mod goals;
 mod idle;
 mod isolation;
 mod journal_repair;

@@ -10,6 +10,7 @@ use std::fmt::{self, Write as _};
 
 use crate::body::{HistorySource, TurnBody};
 use crate::chat::plain_text;
+use crate::goal::{OBJECTIVE_CHARS_MAX, Status};
 use crate::queue::{self, QueueAsk};
 use crate::tally::{DEFAULT, LEVELS};
 use crate::text::one_line;
@@ -90,10 +91,25 @@ pub enum Command {
     Think(Option<&'static str>),
     /// Show the entries of all branches.
     Tree,
+    /// Work on something until it is reached, show what that is, or end it.
+    Goal(GoalAsk),
+    /// The skills that there are.
+    Skills,
     /// Say how many tokens were used.
     Usage,
     /// Say how much of the model's window is used.
     Context,
+}
+
+/// What is asked of the session's goal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GoalAsk {
+    /// Which it is.
+    Show,
+    /// That it be this, of at most [`OBJECTIVE_CHARS_MAX`] characters; the model begins with it.
+    Set(String),
+    /// That it end so.
+    End(Status),
 }
 
 /// A command that cannot be followed; shown as what its sender is told.
@@ -154,23 +170,19 @@ pub const TABLE: &[Entry] = &[
         "/think [off|minimal|low|medium|high|xhigh|default]",
         "how hard the model thinks; with a level, that hard from now on",
     ),
+    entry(
+        "/goal",
+        "/goal [objective|done|stop]",
+        "work on something over as many answers as it takes; without an objective, what that is",
+    ),
+    entry("/skill", "/skill", "the skills of this workspace"),
     entry("/usage", "/usage", "how many tokens this conversation used"),
     entry("/context", "/context", "how much of the model's window it fills"),
 ];
 
 /// Commands of other versions.
-const ABSENT: &[&str] = &[
-    "/dream",
-    "/dream-log",
-    "/dream-prompt",
-    "/dream-restore",
-    "/evaluator-prompt",
-    "/goal",
-    "/pairing",
-    "/skill",
-    "/title",
-    "/trigger",
-];
+const ABSENT: &[&str] =
+    &["/dream", "/dream-log", "/dream-prompt", "/dream-restore", "/evaluator-prompt", "/pairing", "/title", "/trigger"];
 
 const fn entry(name: &'static str, usage: &'static str, what: &'static str) -> Entry {
     Entry { name, usage, what }
@@ -271,6 +283,13 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
             let level = level.to_lowercase();
             LEVELS.iter().chain([&DEFAULT]).find(|known| **known == level).map(|known| Command::Think(Some(known)))
         }
+        ("/goal", None) => Some(Command::Goal(GoalAsk::Show)),
+        ("/goal", Some(goal)) => match goal.to_lowercase().as_str() {
+            "done" => Some(Command::Goal(GoalAsk::End(Status::Completed))),
+            "stop" => Some(Command::Goal(GoalAsk::End(Status::Cancelled))),
+            _ => (goal.chars().count() <= OBJECTIVE_CHARS_MAX).then_some(Command::Goal(GoalAsk::Set(goal))),
+        },
+        ("/skill", None) => Some(Command::Skills),
         ("/usage", None) => Some(Command::Usage),
         ("/context", None) => Some(Command::Context),
         (_, _) => None,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::chat::Usage;
+use crate::goal::{self, Goal};
 use crate::transcript::{Entry, EntryKind, Note};
 
 /// The `customType` of the entry that sets the model.
@@ -42,11 +43,16 @@ pub struct Tally {
     pub named: bool,
     /// What the last model call of it took.
     pub last: Option<Usage>,
+    /// What it works on.
+    pub goal: Option<Arc<Goal>>,
 }
 
 impl Tally {
     /// Goes on with the next entry of the file.
     pub fn see(&mut self, entry: &Entry) {
+        if let Some(goal) = goal::set_by(entry) {
+            self.goal = goal;
+        }
         match &entry.kind {
             EntryKind::User(user) => self.messages += u32::from(!user.is_command()),
             EntryKind::Assistant(assistant) if !assistant.transcript_only => {

@@ -151,6 +151,7 @@ impl Talk {
             turn: id(self.turn),
             body: &self.body,
             round,
+            goal: None,
             nudge,
             render: Render { runtime: Some(Runtime { key: &key, zone: &zone }), trim: Trim::Usual },
             mark: (round != Round::Archive).then_some(&mark),

@@ -4,9 +4,11 @@
 use std::io;
 
 use domain::chat::{Usage, plain_text};
-use domain::command::Command;
+use domain::command::{Command, GoalAsk};
+use domain::goal::GOAL;
 use domain::history::entry_tokens;
 use domain::keys::SessionKind;
+use domain::prompt::Skill;
 use domain::tally::{DEFAULT, MODEL_NOTE, ModelNote, OFF, Tally};
 use domain::text::{counted, ellipsis, one_line};
 use domain::transcript::{Entry, Kind, Position, TreeIndex, read_entry, view};
@@ -40,7 +42,9 @@ pub fn follow(
 ) -> io::Result<Commanded> {
     let tell = |text: String| Commanded { text, drawn: None };
     let settings = Settings::of(config, kind, &read.tally);
-    if read.tree.is_empty() && !matches!(command, Command::Name(_) | Command::Model(_) | Command::Think(_)) {
+    if read.tree.is_empty()
+        && !matches!(command, Command::Name(_) | Command::Model(_) | Command::Think(_) | Command::Goal(_))
+    {
         return Ok(tell(NOTHING_SAID.to_owned()));
     }
     let edit = match command {
@@ -50,8 +54,9 @@ pub fn follow(
         Command::Context => return Ok(tell(context(&read, settings.preset.context_window_tokens))),
         Command::Model(name) => return Ok(model(name.as_deref(), read, (config, kind), ports)),
         Command::Think(level) => return Ok(think(*level, read, &settings, ports)),
+        Command::Goal(ask) => return Ok(goal(ask, read, ports)),
         // Those are done elsewhere.
-        Command::New { .. } | Command::Compact { .. } => return Ok(tell(String::new())),
+        Command::New { .. } | Command::Compact { .. } | Command::Skills => return Ok(tell(String::new())),
         Command::Branch { entry } => Edit::Branch { to: Some(entry.clone()), summary: None },
         Command::Label { entry, text } => Edit::Label { entry: entry.clone(), text: text.clone() },
         Command::Name(name) => Edit::Rename { name: name.clone() },
@@ -77,6 +82,8 @@ fn done(command: &Command, drawn: &Drawn) -> String {
         | Command::History(_)
         | Command::Model(_)
         | Command::Think(_)
+        | Command::Goal(_)
+        | Command::Skills
         | Command::Tree
         | Command::Usage
         | Command::Context => String::new(),
@@ -103,6 +110,40 @@ fn model(name: Option<&str>, read: Reading, (config, kind): (&SessionConfig, Ses
     let data = serde_json::to_value(ModelNote { preset }).ok();
     let drawn = draw::set(read, "model", ports, |pen| pen.custom(MODEL_NOTE, data.as_ref()));
     Commanded { text, drawn: Some(Box::new(drawn)) }
+}
+
+/// Says what the session works on, or ends that.
+fn goal(ask: &GoalAsk, read: Reading, ports: &Ports) -> Commanded {
+    let tell = |text: String| Commanded { text, drawn: None };
+    let goal = read.tally.goal.clone();
+    let ended = match (ask, &goal) {
+        (GoalAsk::Show, Some(goal)) => return tell(goal.told()),
+        (GoalAsk::End(status), Some(goal)) if goal.is_active() => goal.ended(*status, None),
+        // The last is done by the turn itself.
+        (GoalAsk::Show | GoalAsk::End(_) | GoalAsk::Set(_), _) => {
+            return tell("No goal is worked on here. /goal followed by one begins with it.".to_owned());
+        }
+    };
+    let text = ended.told();
+    let data = serde_json::to_value(ended).ok();
+    let drawn = draw::set(read, "goal", ports, |pen| pen.custom(GOAL, data.as_ref()));
+    Commanded { text, drawn: Some(Box::new(drawn)) }
+}
+
+/// The skills that there are, one to a line.
+pub fn skills(skills: &[Skill]) -> String {
+    if skills.is_empty() {
+        return "There are no skills here.".to_owned();
+    }
+    let line = |skill: &Skill| {
+        let description = if skill.description.is_empty() { String::new() } else { format!(": {}", skill.description) };
+        let missing = match skill.missing.as_slice() {
+            [] => String::new(),
+            missing => format!(" (unavailable: needs {})", missing.join(", ")),
+        };
+        format!("{}{}{missing}", skill.name, ellipsis(&description, SHOWN_CHARS_MAX))
+    };
+    skills.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Says how hard the model thinks, or sets it.

@@ -118,6 +118,7 @@ fn request(shared: &Shared, frame: &Frame, wish: &Wish, shown: Vec<Entry>) -> Bu
         turn: wish.turn,
         body: &TurnBody::text(archive_instruction(wish.asked.as_deref())),
         round: Round::Archive,
+        goal: None,
         nudge: None,
         begins_anew: false,
     };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use domain::body::TurnBody;
 use domain::chat::{Message, StopReason, Usage, plain_text};
+use domain::goal::Goal;
 use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
@@ -62,6 +63,8 @@ pub struct Asked<'a> {
     pub trim: Trim,
     /// What the session was set to.
     pub tally: &'a Tally,
+    /// What the session works on.
+    pub goal: Option<&'a Goal>,
     /// Whether the conversation begins anew with the turn.
     pub begins_anew: bool,
 }
@@ -124,6 +127,7 @@ impl Context {
                 Tools::Withheld => Round::Last,
             },
             nudge: asked.nudge.as_ref(),
+            goal: asked.goal,
             begins_anew: asked.begins_anew,
         };
         chat_request(&parts, &mut self.kept)

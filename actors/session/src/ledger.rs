@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use domain::body::TurnBody;
+use domain::goal::GOAL;
 use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
 use domain::queue;
 use domain::reset::Times;
@@ -147,7 +148,11 @@ impl Ledger {
         }
         for record in batch.records {
             let reason = if let Record::Reset(reason) = record { reason.word() } else { "" };
-            let queue = if let Record::Queue(set) = record { serde_json::to_value(set).ok() } else { None };
+            let note = match &record {
+                Record::Queue(set) => serde_json::to_value(set).ok(),
+                Record::Goal(goal) => serde_json::to_value(goal).ok(),
+                Record::Reset(_) | Record::User | Record::Said(_) | Record::Assistant(..) | Record::Tool(_) => None,
+            };
             let Some(kind) = kind_of(record, &batch.turn, setting) else { continue };
             let head = self.head(setting.wall_ms, ids);
             let text = match &kind {
@@ -155,7 +160,7 @@ impl Ledger {
                 EntryKind::Assistant(assistant) => assistant_line(&head, assistant),
                 EntryKind::ToolResult(result) => tool_result_line(&head, result),
                 EntryKind::Reset { first_kept } => reset_line(&head, reason, first_kept.as_deref()),
-                EntryKind::Silent(Note::Custom { kind, .. }) => custom_line(&head, kind, queue.as_ref()),
+                EntryKind::Silent(Note::Custom { kind, .. }) => custom_line(&head, kind, note.as_ref()),
                 EntryKind::Shown(_)
                 | EntryKind::Compaction { .. }
                 | EntryKind::BranchSummary(_)
@@ -210,6 +215,10 @@ pub fn mark_of(accepted: &Accepted) -> UserMark {
 fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting<'_>) -> Option<EntryKind> {
     Some(match record {
         Record::Reset(_) => EntryKind::Reset { first_kept: None },
+        Record::Goal(goal) => {
+            let data = serde_json::to_string(&goal).ok().map(Arc::from);
+            EntryKind::Silent(Note::Custom { kind: GOAL.into(), data })
+        }
         Record::User => {
             let (accepted, body) = setting.said?;
             let mark = UserMark { command: setting.command, ..mark_of(accepted) };

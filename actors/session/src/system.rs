@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use domain::keys::{Key, SessionKind};
 use domain::policy::{Access, ActiveTools, Policies};
-use domain::prompt::{AGENTS_FILE, BootstrapFile, Frame, Hint, Need, Past, SystemParts, system_prompt};
+use domain::prompt::{AGENTS_FILE, BootstrapFile, Frame, Hint, Need, Past, Skill, SystemParts, system_prompt};
 use domain::request::ToolSpec;
 use supervision::ports::{Disk, Ports};
 
@@ -183,6 +183,11 @@ impl SystemPrompt {
     /// What was kept of earlier conversations, of all sessions.
     pub fn past(&self) -> Arc<[Past]> {
         self.made().files.past()
+    }
+
+    /// By directory.
+    pub fn skills(&self) -> Vec<Skill> {
+        self.made().files.skills().to_vec()
     }
 
     /// Whether a session of that kind may hear of what is remembered of others.

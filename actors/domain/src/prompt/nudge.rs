@@ -12,6 +12,8 @@ pub enum Nudge {
     Nameless,
     /// It has to answer now, without tools.
     Words,
+    /// It is to go on with the session's goal.
+    Goal,
     /// Its answer was cut.
     GoOn {
         /// Its last characters.
@@ -43,6 +45,11 @@ impl Nudge {
             }
             Self::GoOn { tail } => {
                 format!("{GO_ON} \"{tail}\". Go on exactly there; do not repeat anything.")
+            }
+            Self::Goal => {
+                "The goal is not reached yet, as you have not said so. Go on with it, or end your answer with a \
+                line that says that it is completed or blocked."
+                    .to_owned()
             }
             Self::Words => "Please give the answer to the person now, in words.".to_owned(),
         }

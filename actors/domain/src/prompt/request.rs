@@ -7,6 +7,7 @@ use super::{Frame, Nudge, Past};
 use crate::body::{ContextRole, HistorySource, TurnBody};
 use crate::budget::{MESSAGE_TOKENS, Ratio, budget, text_tokens};
 use crate::chat::{AssistantMessage, Content, StopReason, Usage};
+use crate::goal::Goal;
 use crate::history::{Kept, Place, Render};
 use crate::ids::TurnId;
 use crate::request::{ChatRequest, SYSTEM_SEPARATOR, ToolChoice};
@@ -55,6 +56,8 @@ pub struct RequestParts<'a> {
     pub turn: TurnId,
     /// What it was asked.
     pub body: &'a TurnBody,
+    /// What the session works on.
+    pub goal: Option<&'a Goal>,
     /// Which round.
     pub round: Round,
     /// What is told to the model last, if not what the round says.
@@ -143,7 +146,8 @@ fn system_tail(parts: &RequestParts<'_>, summary: Option<&str>) -> Option<String
     let texts: Vec<&str> = own.map(|message| message.text.trim()).collect();
     let own = (!texts.is_empty()).then(|| format!("# Instructions for this request\n\n{}", texts.join("\n\n")));
     let summary = summary.map(|summary| format!("{SUMMARY_HEADING}\n\n{summary}"));
-    let all: Vec<String> = recent.into_iter().chain(summary).chain(own).collect();
+    let goal = parts.goal.map(Goal::instruction);
+    let all: Vec<String> = recent.into_iter().chain(summary).chain(goal).chain(own).collect();
     (!all.is_empty()).then(|| all.join(SYSTEM_SEPARATOR))
 }
 

@@ -85,6 +85,7 @@ fn built(
         turn: turn(number),
         body,
         round,
+        goal: None,
         nudge: None,
     };
     chat_request(&parts, &mut Kept::default())

@@ -34,6 +34,10 @@ impl Session {
             if standing.behind {
                 return Ok((standing, None));
             }
+            if command == Command::Skills {
+                let skills = if shared.system.remembers(kind) { shared.system.skills() } else { Vec::new() };
+                return Ok((standing, Some(Commanded { text: answers::skills(&skills), drawn: None })));
+            }
             let read = reading::read(&source, shared.window_tokens, None)?;
             let commanded = answers::follow(&command, read, &source, (&shared.config, kind), ports)?;
             Ok((standing, Some(commanded)))

@@ -60,6 +60,7 @@ impl Session {
         let Some((stamp, cancel)) = self.asker(call.round) else { return };
         self.begin_anew_if_due();
         let Life::Live(live) = &mut self.state else { return };
+        live.machine.follow_goal(live.ledger.tally().goal.as_ref());
         let (Some(context), Some((accepted, body, _))) = (&mut live.context, live.machine.body()) else { return };
         let asked = Asked {
             key: self.lease.key(),
@@ -70,6 +71,7 @@ impl Session {
             mark: mark_of(accepted),
             trim: call.trim,
             tally: live.ledger.tally(),
+            goal: live.machine.goal(),
             begins_anew: live.machine.begins_anew(),
         };
         let built = context.request(stamp.turn, body, asked);

@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::body::TurnBody;
+use domain::body::{HistorySource, TurnBody};
+use domain::goal::Goal;
 use domain::ids::{Attempt, Seq, TurnId};
 use domain::prompt::{stuck_notice, too_large_notice};
 use domain::queue::QueueSet;
@@ -231,6 +232,21 @@ impl Machine {
     pub fn body(&self) -> Option<(&Arc<Accepted>, &TurnBody, bool)> {
         let turn = self.turn.as_ref()?;
         turn.accepted.as_ref().map(|accepted| (accepted, &turn.body, turn.user_written))
+    }
+
+    /// What the session works on, as the transcript says. Not for a turn that brings its own conversation.
+    pub fn follow_goal(&mut self, goal: Option<&Arc<Goal>>) {
+        if let Some(turn) = self.turn.as_deref_mut()
+            && turn.body.history == HistorySource::Session
+            && !turn.body.ephemeral
+        {
+            turn.pursuit.follow(goal);
+        }
+    }
+
+    /// What the running turn works on besides its message.
+    pub fn goal(&self) -> Option<&Goal> {
+        self.turn.as_deref()?.pursuit.active()
     }
 
     /// Whether, and why, the conversation begins anew with the running turn, whose user's line is not yet kept.

@@ -50,6 +50,7 @@
 mod calls;
 mod guard;
 mod machine;
+mod pursuit;
 mod recover;
 mod replies;
 mod runner;
@@ -62,6 +63,7 @@ use std::time::Duration;
 
 use domain::chat::{AssistantMessage, ToolCall, ToolResult};
 use domain::command::Command;
+use domain::goal::Goal;
 use domain::history::Trim;
 use domain::ids::{Attempt, TurnId};
 use domain::prompt::Nudge;
@@ -298,6 +300,8 @@ pub enum Tools {
 pub enum Record {
     /// The conversation begins anew.
     Reset(Reason),
+    /// What the session works on from now on, or how that ended.
+    Goal(Goal),
     /// What the user said: the content of the running turn's body.
     User,
     /// A message that the turn took up: it was said for another turn, which ends with that.
@@ -339,7 +343,12 @@ impl Batch {
     pub fn changes(&self) -> Option<String> {
         let anew = self.records.iter().find_map(|record| match record {
             Record::Reset(reason) => Some(format!("reset: {}", reason.word())),
-            Record::User | Record::Said(_) | Record::Queue(_) | Record::Assistant(..) | Record::Tool(_) => None,
+            Record::Goal(_)
+            | Record::User
+            | Record::Said(_)
+            | Record::Queue(_)
+            | Record::Assistant(..)
+            | Record::Tool(_) => None,
         });
         let edit = self.edit.as_ref().filter(|drawn| self.turn.is_some() && !drawn.additions.is_empty());
         anew.or_else(|| edit.map(|drawn| drawn.word.to_owned()))

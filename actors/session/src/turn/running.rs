@@ -18,6 +18,7 @@ use supervision::planted::{Bug, planted};
 use super::calls::{Calls, synthetic};
 use super::guard::Guard;
 use super::machine::COMPACTIONS_MAX;
+use super::pursuit::Pursuit;
 use super::recover::{self, Cut};
 use super::replies::replies;
 use super::runner::Runner;
@@ -57,6 +58,7 @@ pub(super) struct Running {
     pub next_group: Vec<ToolCall>,
     pub usage: Usage,
     pub runner: Runner,
+    pub pursuit: Pursuit,
     pub guard: Guard,
     /// Whether this round can call no tool.
     pub withheld: bool,
@@ -158,6 +160,7 @@ impl Running {
             next_group: Vec::new(),
             usage: Usage::default(),
             runner: Runner::default(),
+            pursuit: Pursuit::default(),
             guard: Guard::default(),
             withheld: false,
             told: None,
@@ -186,6 +189,7 @@ impl Running {
         self.usage = progress.usage;
         self.guard = Guard::rebuild(&cut.written);
         self.runner = Runner::rebuild(&cut.written);
+        self.pursuit.go_on_from(&cut.written);
         self.calls = Calls::new(&progress.calls);
         for result in &progress.results {
             self.calls.settle(result);
@@ -203,6 +207,7 @@ impl Running {
         if !self.user_written {
             self.user_written = true;
             batch.records.extend(self.anew.map(Record::Reset));
+            batch.records.extend(self.pursuit.take_new().map(Record::Goal));
             batch.records.push(Record::User);
         }
         batch

@@ -2,13 +2,14 @@
 //! what they change, the command, and what its sender is told. A cut one is followed again: it changed nothing yet.
 //!
 //! `/new` is done here, the others outside: [`Effect::Command`] is answered with [`Input::Commanded`](crate::turn::Input).
-//! `/new` with a text behind it is a message, with which the conversation begins anew.
+//! `/new` with a text behind it is a message, with which the conversation begins anew, and `/goal` with one a message with
+//! which the work on a goal begins.
 
 use std::sync::Arc;
 
 use domain::body::TurnBody;
 use domain::chat::Content;
-use domain::command::{self, Command, Parsed};
+use domain::command::{self, Command, GoalAsk, Parsed};
 use domain::reset::Reason;
 
 use super::Machine;
@@ -24,6 +25,10 @@ impl Running {
     pub fn take_command(&mut self) {
         let (anew, rest) = match command::of_body(&self.body) {
             Parsed::Turn(Command::New { rest: Some(rest) }) => (true, Some(rest)),
+            Parsed::Turn(Command::Goal(GoalAsk::Set(objective))) => {
+                self.pursuit.set(&objective);
+                (false, Some(objective))
+            }
             Parsed::Turn(command) => {
                 let anew = matches!(command, Command::New { .. });
                 self.command = Some(command);

@@ -8,6 +8,7 @@ use protocol::turn::TurnProgress;
 
 use super::Machine;
 use crate::turn::calls::{self, Calls};
+use crate::turn::pursuit::Onward;
 use crate::turn::runner::{Next, Terms};
 use crate::turn::running::Phase;
 use crate::turn::{Call, Effect, Now, Record, Tools};
@@ -25,16 +26,21 @@ impl Machine {
     }
 
     pub(super) fn permitted(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let max = self.rules.max_tool_iterations;
+        let max_rounds = self.rules.max_tool_iterations;
         let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::WaitingForPermit) else {
             out.push(Effect::Stale);
             return;
         };
         turn.phase = Phase::Thinking;
         turn.progress = now.mono;
-        let last = turn.round > max;
+        let last = turn.round > turn.pursuit.rounds(max_rounds);
         let circles = turn.guard.withholds_tools().then_some(Nudge::Words);
-        let nudge = turn.runner.take_nudge().or(circles).filter(|nudge| !last || matches!(nudge, Nudge::GoOn { .. }));
+        let nudge = turn
+            .runner
+            .take_nudge()
+            .or(circles)
+            .or(turn.pursuit.take_nudge())
+            .filter(|nudge| !last || matches!(nudge, Nudge::GoOn { .. }));
         turn.withheld = last || nudge == Some(Nudge::Words) || turn.guard.withholds_tools();
         turn.told.clone_from(&nudge);
         let tools = if turn.withheld { Tools::Withheld } else { Tools::Offered };
@@ -59,17 +65,22 @@ impl Machine {
     }
 
     pub(super) fn completed(&mut self, mut message: Box<AssistantMessage>, now: Now, out: &mut Vec<Effect>) {
-        let rules = &self.rules;
+        let (rules, others_wait) = (&self.rules, self.waiting() > 0);
         let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::Thinking) else {
             out.push(Effect::Stale);
             return;
         };
         turn.progress = now.mono;
         turn.usage = turn.usage.plus(message.usage);
-        let used_up = (turn.round > rules.max_tool_iterations).then_some(rules.max_tool_iterations);
+        let rounds = turn.pursuit.rounds(rules.max_tool_iterations);
+        let used_up = (turn.round > rounds).then_some(rounds);
+        let blank = message.text.trim().is_empty();
         let next = turn.runner.judge(&mut message, Terms { withheld: turn.withheld, used_up });
+        // Whoever goes round in circles or has nothing to say is sent no further.
+        let may_go_on = next == Next::Answer && (!blank || used_up.is_some()) && !turn.guard.withholds_tools();
+        let onward = if may_go_on { turn.pursuit.judge(&message, others_wait) } else { Onward::No };
         let text = message.text.as_str().into();
-        let (more, merge) = (next != Next::Answer, next == Next::Part);
+        let (more, merge) = (next != Next::Answer || onward == Onward::Yes, next == Next::Part);
         out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more, merge })));
         let batch = match next {
             Next::Calls => {
@@ -80,8 +91,14 @@ impl Machine {
                 turn.begin_calls(&rules.tools, &mut batch);
                 batch
             }
-            Next::Answer => turn.answer(message),
-            Next::Part => {
+            Next::Answer if onward != Onward::Yes => {
+                let mut batch = turn.answer(message);
+                if let Onward::Ends(goal) = onward {
+                    batch.records.push(Record::Goal(goal));
+                }
+                batch
+            }
+            Next::Answer | Next::Part => {
                 let mut batch = turn.batch();
                 batch.records.push(Record::Assistant(message, None));
                 batch

@@ -29,7 +29,7 @@ impl Claims {
         let mut claims = Self::default();
         for record in &batch.records {
             match record {
-                Record::Reset(_) | Record::Said(_) | Record::Queue(_) => {}
+                Record::Reset(_) | Record::Said(_) | Record::Queue(_) | Record::Goal(_) => {}
                 Record::User => claims.user = true,
                 Record::Assistant(message, _) => claims.calls |= !message.calls.is_empty(),
                 Record::Tool(result) => claims.results.push(result.call.clone()),

@@ -228,6 +228,7 @@ impl World {
                     record @ (Record::Reset(_)
                     | Record::User
                     | Record::Queue(_)
+                    | Record::Goal(_)
                     | Record::Assistant(..)
                     | Record::Tool(_)) => keep(self.turns.get_mut(&turn).unwrap(), record),
                 }

@@ -1,0 +1,72 @@
+//! Goals: the model is sent on after each answer, over kills, until it says that the goal is reached.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::model::Model;
+
+use crate::support::Place;
+
+async fn chat(gateway: &crate::support::Gateway, text: &str) -> String {
+    let body = json!({"user": "ann", "messages": [{"role": "user", "content": text}]});
+    let (status, body) = gateway.chat(body, None).await;
+    assert_eq!(status, 200, "{body}");
+    body["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+}
+
+fn system(request: &Value) -> String {
+    request["messages"][0]["content"].to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_goal_is_worked_on_over_many_answers_until_the_model_ends_it() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({"agents": {"defaults": {"maxToolIterations": 2}}}));
+    let gateway = place.start().await;
+    assert_eq!(chat(&gateway, "/goal").await, "No goal is worked on here. /goal followed by one begins with it.");
+    chat(&gateway, "/goal build the site").await;
+    let requests = model.requests();
+    assert_eq!(requests.len(), 13, "the message, and twelve times more");
+    assert!(requests.iter().all(|request| system(request).contains("# Goal\\n\\nbuild the site")), "{}", requests[0]);
+    let last = |request: &Value| request["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
+    assert!(last(&requests[0]).contains("build the site") && last(&requests[12]).contains("not reached yet"));
+    assert!(requests.iter().all(|request| request["tool_choice"] != "none"), "each has its own rounds with tools");
+    assert_eq!(chat(&gateway, "/goal").await, "Working on: build the site");
+
+    assert_eq!(chat(&gateway, "how far? [[say=GOAL: completed it is up]]").await, "GOAL: completed it is up");
+    assert_eq!(model.requests().len(), 14);
+    assert_eq!(chat(&gateway, "/goal").await, "Reached: build the site it is up");
+    assert_eq!(chat(&gateway, "and now?").await, "echo:and now?");
+    assert!(!system(&model.requests()[14]).contains("# Goal"));
+
+    chat(&gateway, "/goal paint it [[say=GOAL: blocked no paint]]").await;
+    assert_eq!(chat(&gateway, "/goal").await, "Blocked: paint it [[say=GOAL: blocked no paint]] no paint");
+    chat(&gateway, "/new").await;
+    assert_eq!(chat(&gateway, "/goal").await, "No goal is worked on here. /goal followed by one begins with it.");
+    gateway.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_goal_goes_on_behind_a_kill_and_is_sent_on_no_more_often_for_it() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    model.config(|config| config.delay = Duration::from_millis(40));
+    let mut socket = gateway.websocket("").await;
+    socket.until("ready").await;
+    socket.say("room", "/goal build the site", "m1").await;
+    for _ in 0..4 {
+        socket.until("stream_end").await;
+    }
+    gateway.kill_nine();
+    model.config(|config| config.delay = Duration::ZERO);
+    let gateway = place.start().await;
+    gateway.settle().await;
+    gateway.terminate().await;
+    let lines = place.transcript("websocket.room");
+    let answers = lines.iter().filter(|line| line["message"]["role"] == "assistant").count();
+    assert_eq!(answers, 13, "{lines:?}");
+    let goals: Vec<&Value> = lines.iter().filter(|line| line["customType"] == "greenroom.goal").collect();
+    assert_eq!(goals.len(), 1);
+    assert_eq!(goals[0]["data"], json!({"status": "active", "objective": "build the site"}));
+}
