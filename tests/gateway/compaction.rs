@@ -97,7 +97,8 @@ async fn a_conversation_of_any_length_goes_on_within_the_models_window() {
     gateway.terminate().await;
     let lines = place.transcript("api.user.ann");
     let entries = compactions(&lines);
-    assert_eq!(entries.len(), asked.len());
+    // One that a turn overtakes is given up.
+    assert!(entries.len() >= 2 && entries.len() <= asked.len(), "{} {}", entries.len(), asked.len());
     // The last request shows the last summary once, and nothing from before it.
     let last = requests.last().unwrap().to_string();
     assert!(!last.contains("question 0 ") && last.contains("question 29 "), "{last}");

@@ -13,11 +13,14 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, Handler, WrapFuture};
 use domain::compaction::Spared;
-use protocol::edit::{Edit, EditError, Part, RAW_WORD};
+use domain::ids::{Attempt, TurnId};
+use protocol::edit::{Edit, EditError, Part, Patience, RAW_WORD};
 use protocol::memory::{Summarise, Summarised, Summary};
 use protocol::turn::{Pulse, Stamp};
+use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::live::{Exit, Fill};
 use super::{Life, Session};
 use crate::condense::{self, Prepared, Wanted, Wish};
 use crate::draw;
@@ -48,6 +51,8 @@ enum Goal {
     Turn,
     /// The running turn, which is a command.
     Command,
+    /// Nobody: turns go on meanwhile.
+    Nobody,
 }
 
 /// What a job says, unless the file is another one than was known.
@@ -59,10 +64,35 @@ impl Session {
     /// Has the beginning of the conversation summarised for the running turn.
     pub(super) fn compact(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &self.state else { return };
-        let (tokens, budget) = live.work.as_ref().and_then(|work| work.asked).unwrap_or_default();
-        let per_mille = u64::from(self.shared.config.consolidation_per_mille);
-        let stays = Wanted::Request(tokens.min(budget).saturating_mul(per_mille) / 1000);
+        let asked = live.work.as_ref().and_then(|work| work.asked);
+        let stays = self.half_of(asked.map_or(0, |fill| fill.tokens.min(fill.budget)));
         self.compact_in_turn(Goal::Turn, stays, None, ctx);
+    }
+
+    /// Has the beginning of a conversation summarised that the next turn would find too long.
+    pub(super) fn compact_behind_turn(&mut self, fill: Fill, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &self.state else { return };
+        if fill.tokens < fill.budget || live.exit != Exit::No || live.machine.is_leaving() {
+            return;
+        }
+        let turn = TurnId(self.shared.ports.ids.uuid_v7());
+        let stamp = Stamp { epoch: live.ledger.epoch, turn, attempt: Attempt::FIRST, round: 0 };
+        let wish = Wish {
+            key: self.lease.key().clone(),
+            kind: fill.kind,
+            settings: self.shared.settings(fill.kind, live.ledger.tally()),
+            scope: live.ledger.scope().cloned(),
+            turn,
+            stays: self.half_of(fill.budget),
+            spared: Spared::Last,
+            asked: None,
+        };
+        self.begin_compaction(Goal::Nobody, stamp, CancellationToken::new(), wish, ctx);
+    }
+
+    /// What stays of a request of so many tokens.
+    fn half_of(&self, tokens: u64) -> Wanted {
+        Wanted::Request(tokens.saturating_mul(u64::from(self.shared.config.consolidation_per_mille)) / 1000)
     }
 
     /// Has all but the last messages summarised, as the running turn asks for.
@@ -78,7 +108,7 @@ impl Session {
         let kind = self.shared.config.policies.kind(&key, &accepted.source);
         let spared = match goal {
             Goal::Turn => Spared::Running(stamp.turn),
-            Goal::Command => Spared::Last,
+            Goal::Command | Goal::Nobody => Spared::Last,
         };
         let scope = live.ledger.scope().cloned();
         let settings = self.shared.settings(kind, live.ledger.tally());
@@ -173,6 +203,12 @@ impl Session {
             return;
         };
         let edit = Edit::Apply { part, summary };
+        if self.compaction.as_ref().is_some_and(|one| one.goal == Goal::Nobody) {
+            self.compaction = None;
+            // Turns may have changed the conversation meanwhile: then it is dropped.
+            self.edit(edit, Patience::Wait, oneshot::channel().0, ctx);
+            return;
+        }
         let (life, at, pending) = (self.life, live.view.length(), live.view.pending().to_vec());
         let job = self.on_file(move |ports, path| -> io::Result<Looked<Result<Drawn, EditError>>> {
             let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
@@ -202,6 +238,7 @@ impl Session {
         let input = match goal {
             Goal::Turn => Input::Compacted(drawn.ok().map(Box::new)),
             Goal::Command => Input::Commanded(Box::new(answer(drawn))),
+            Goal::Nobody => return,
         };
         self.step(input, ctx);
     }

@@ -15,6 +15,7 @@ impl Session {
     pub(super) fn passivate(&mut self, ctx: &mut Ctx<Self>) {
         let Life::Live(live) = &self.state else { return };
         let idle = live.machine.is_idle() && live.view.is_clean() && live.drain.is_none() && live.readers == 0;
+        let idle = idle && self.compaction.is_none();
         if idle && live.exit == Exit::No && self.lease.try_release() {
             self.go(ExitReason::Passivated, Some("idle"), ctx);
         }

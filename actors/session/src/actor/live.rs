@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::ids::{Attempt, SessionId, TurnId};
+use domain::keys::SessionKind;
 use protocol::journal::Line;
 use protocol::provider::Permit;
 use protocol::session::{About, QueueState};
@@ -89,6 +90,15 @@ pub(super) struct Submitted {
     pub begun: Begun,
 }
 
+/// How far a conversation fills what its requests may have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fill {
+    pub tokens: u64,
+    pub budget: u64,
+    /// Of the turn.
+    pub kind: SessionKind,
+}
+
 /// The work on one attempt of a turn. Dropping it cancels whatever runs.
 pub(super) struct Work {
     pub turn: TurnId,
@@ -97,8 +107,8 @@ pub(super) struct Work {
     pub permit: Option<Permit>,
     /// A model call that waits for the conversation to be read.
     pub call: Option<Call>,
-    /// Tokens of the latest request, and what it was to have at most.
-    pub asked: Option<(u64, u64)>,
+    /// How far the latest request and its answer fill the model's window.
+    pub asked: Option<Fill>,
     /// Tool calls that were sent and have not ended.
     pub tools: Vec<Asked>,
     /// How the turn ended; without it the attempt was cut.

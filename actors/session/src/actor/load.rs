@@ -240,7 +240,7 @@ impl Session {
     fn tell_ends(&mut self, ending: Option<(Shown, Verdict)>, ctx: &mut Ctx<Self>) {
         if let Some((shown, verdict)) = ending {
             self.emit(shown);
-            self.ended(verdict);
+            self.ended(verdict, ctx);
         }
         for (turn, attempt) in self.shared.events.unfinished(self.lease.key()) {
             let Life::Live(live) = &self.state else { return };

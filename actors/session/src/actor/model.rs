@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
+use domain::budget::text_tokens;
 use domain::prompt::failed_notice;
 use domain::scope::Scope;
 use protocol::provider::{AskPermit, Complete, Event, FailureKind};
 use protocol::turn::Stamp;
 use tokio_util::sync::CancellationToken;
 
+use super::live::Fill;
 use super::perform::NO_FRONT_END;
 use super::{Life, Session};
 use crate::context::{Asked, Context, FRESH_FOR};
@@ -62,11 +64,12 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         live.machine.follow_goal(live.ledger.tally().goal.as_ref());
         let (Some(context), Some((accepted, body, _))) = (&mut live.context, live.machine.body()) else { return };
+        let kind = self.shared.config.policies.kind(self.lease.key(), &accepted.source);
         let asked = Asked {
             key: self.lease.key(),
             tools: call.tools,
             nudge: call.nudge,
-            kind: self.shared.config.policies.kind(self.lease.key(), &accepted.source),
+            kind,
             project: live.ledger.scope().map(|scope| &*scope.project_path),
             mark: mark_of(accepted),
             trim: call.trim,
@@ -77,7 +80,7 @@ impl Session {
         let built = context.request(stamp.turn, body, asked);
         let Some(work) = live.work.as_mut() else { return };
         let Some(permit) = work.permit.take() else { return };
-        work.asked = Some((built.tokens, built.budget));
+        work.asked = Some(Fill { tokens: built.tokens, budget: built.budget, kind });
         if (built.turns_left_out > 0 || built.tokens >= built.budget) && live.machine.may_compact() {
             // Nobody waits for it meanwhile.
             drop(permit);
@@ -202,7 +205,12 @@ impl Session {
                 self.step(Input::Permitted, ctx);
             }
             Event::Delta { delta, .. } => self.step(Input::Delta(delta), ctx),
-            Event::Completed { message, .. } => self.step(Input::Completed(message), ctx),
+            Event::Completed { message, .. } => {
+                if let Some(fill) = live.work.as_mut().and_then(|work| work.asked.as_mut()) {
+                    fill.tokens = fill.tokens.saturating_add(text_tokens(&message.text));
+                }
+                self.step(Input::Completed(message), ctx);
+            }
             Event::Failed { failure, .. } => {
                 let text = failure.told(&self.shared.config.provider);
                 if failure.kind == FailureKind::ContextTooLong {

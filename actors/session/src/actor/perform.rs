@@ -42,7 +42,7 @@ impl Session {
                 Effect::CancelWork => self.cancel_work(ctx),
                 Effect::Ended(verdict) => {
                     let answered = (verdict.result == TurnResult::Done).then_some((verdict.turn, verdict.attempt));
-                    self.ended(verdict);
+                    self.ended(verdict, ctx);
                     if let Some((turn, attempt)) = answered {
                         self.want_title(turn, attempt, ctx);
                     }

@@ -1,5 +1,6 @@
 //! What the outside is told: turn events, and how a turn ended.
 
+use actix::Context as Ctx;
 use domain::ids::{Attempt, MessageId, TurnId};
 use protocol::journal::LeftBy;
 use protocol::metrics::{ByKind, ByResult};
@@ -36,17 +37,18 @@ impl Session {
         self.span_of_cut(turn, attempt, left_by);
     }
 
-    pub(super) fn ended(&mut self, verdict: Verdict) {
+    pub(super) fn ended(&mut self, verdict: Verdict, ctx: &mut Ctx<Self>) {
         let now = self.now();
         let metrics = &self.shared.metrics;
         metrics.turns.get_or_create(&ByResult { result: verdict.result.word() }).inc();
         self.shared.span_of_delivery(&verdict);
         self.shared.span_of_turn(&verdict, verdict.result.word());
         let Life::Live(live) = &mut self.state else { return };
-        let message = self.crash.message();
+        let (message, mut asked) = (self.crash.message(), None);
         if let Some(work) = live.work.as_mut().filter(|work| work.turn == verdict.turn) {
             work.result = Some(verdict.result.word());
             metrics.turn_seconds.observe(verdict.latency_ms as f64 / 1000.0);
+            asked = work.asked.filter(|_| verdict.result == TurnResult::Done);
             live.work = None;
             live.place = None;
             live.used_at = now.mono;
@@ -62,6 +64,9 @@ impl Session {
             TurnResult::Failed => self.ended_otherwise(EventName::TurnFailed, verdict, message),
             TurnResult::Cancelled => self.ended_otherwise(EventName::TurnCancelled, verdict, message),
             TurnResult::Done | TurnResult::Joined => {}
+        }
+        if let Some(fill) = asked {
+            self.compact_behind_turn(fill, ctx);
         }
     }
 

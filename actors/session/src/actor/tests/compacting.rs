@@ -150,3 +150,46 @@ fn a_conversation_of_one_message_is_not_summarised() {
         assert!(stage.memory.try_next().is_none());
     });
 }
+
+/// A conversation of which the last answer filled the window.
+async fn filled() -> Stage {
+    let mut stage = small();
+    for number in 0..3 {
+        stage.turn(&long(&format!("question {number}")), "fine").await;
+    }
+    stage.turn("and now?", &"word ".repeat(800)).await;
+    stage
+}
+
+#[test]
+fn a_conversation_that_an_answer_has_filled_is_summarised_while_nobody_waits() {
+    run_paused("after a turn", async {
+        let mut stage = filled().await;
+        let ask = asked(&mut stage).await;
+        summarised(&ask, Summary::Text("they asked three things".into()));
+        stage.logged(EventName::SessionEdited).await;
+        assert_eq!(changes(&stage), ["compact"]);
+        stage.say("go on");
+        let call = stage.called().await;
+        let shown = format!("{:?} {:?}", call.request.system_tail, texts(&call));
+        assert!(shown.contains("they asked three things") && !shown.contains("question 0"), "{shown}");
+        stage.complete(&call, answer("done"));
+        stage.finished().await;
+        assert!(stage.memory.try_next().is_none());
+    });
+}
+
+#[test]
+fn a_summary_that_comes_behind_a_new_beginning_is_dropped() {
+    run_paused("raced by /new", async {
+        let mut stage = filled().await;
+        let ask = asked(&mut stage).await;
+        stage.say("/new");
+        assert_eq!(stage.finished().await.1.result, TurnResult::Done);
+        summarised(&ask, Summary::Text("of before".into()));
+        stage.turn("hello", "hi").await;
+        let lines = stage.file_when_written().await;
+        assert!(!lines.iter().any(|line| line.contains("of before")), "{lines:?}");
+        assert_eq!(changes(&stage), ["reset: new"]);
+    });
+}
