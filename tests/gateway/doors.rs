@@ -140,7 +140,7 @@ async fn stop_is_answered_while_a_turn_runs_and_the_queue_goes_on() {
     let mut socket = gateway.websocket("").await;
     socket.until("ready").await;
     socket.say("room", "slow [[delay=600000]]", "m1").await;
-    socket.until("accepted").await;
+    socket.until("goal_status").await;
     socket.say("room", "next", "m2").await;
     let queued = socket.until("accepted").await;
     assert_eq!((&queued["position"], &queued["state"]), (&json!(1), &json!("steered")), "it may join the running turn");

@@ -83,10 +83,14 @@ pub fn prepare(shared: &Shared, read: &Reading, source: &Source, wish: &Wish) ->
     let tree = &read.tree;
     let entry =
         |at: Position| -> io::Result<Option<Entry>> { Ok(read_entry(tree, at, &source.range(tree.place(at))?)) };
+    let key = Key::from(&wish.key);
+    let render = render(shared, &key);
     let mut room = most.saturating_sub(frame.tokens);
     let mut prepared = None;
     for _ in 0..TRIES {
-        let Some(Cut { first, last, shown, .. }) = cut(tree, stays, wish.spared, room, entry)? else { return Ok(None) };
+        let Some(Cut { first, last, shown, .. }) = cut(tree, stays, wish.spared, room, &render, entry)? else {
+            return Ok(None);
+        };
         let raw = raw(&shown.iter().collect::<Vec<_>>()).into();
         let built = request(shared, &frame, wish, shown);
         let fits = built.turns_left_out == 0 && built.tokens <= most;
@@ -99,12 +103,16 @@ pub fn prepare(shared: &Shared, read: &Reading, source: &Source, wish: &Wish) ->
     Ok(prepared)
 }
 
+fn render<'a>(shared: &'a Shared, key: &'a Key) -> Render<'a> {
+    let runtime = Runtime { key, zone: &shared.config.reset.zone };
+    Render { runtime: shared.config.runtime_context.then_some(runtime), trim: Trim::Usual }
+}
+
 fn request(shared: &Shared, frame: &Frame, wish: &Wish, shown: Vec<Entry>) -> Built {
     let (config, system, preset) = (&shared.config, &shared.system, &wish.settings.preset);
     let (key, past) = (Key::from(&wish.key), system.past());
-    let runtime = Runtime { key: &key, zone: &config.reset.zone };
     let parts = RequestParts {
-        render: Render { runtime: config.runtime_context.then_some(runtime), trim: Trim::Usual },
+        render: render(shared, &key),
         mark: None,
         model: &preset.model,
         max_tokens: preset.max_tokens,

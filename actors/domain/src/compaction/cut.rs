@@ -1,6 +1,7 @@
 //! Which part of a conversation is summarised next, when it has grown too large or has rested.
 
-use super::{cost, is_legal, says_something};
+use super::{is_legal, says_something};
+use crate::history::Render;
 use crate::ids::TurnId;
 use crate::transcript::{Entry, Position, TreeIndex};
 
@@ -36,12 +37,14 @@ pub struct Cut {
 }
 
 /// The part of the conversation of `tree` that has to go so that what is wanted `stays`; `None` if nothing has. It has at
-/// most `room_tokens`, unless its first turn alone has more: then it is that turn. `entry` reads an entry.
+/// most `room_tokens`, unless its first turn alone has more: then it is that turn. `entry` reads an entry; tokens are those
+/// of messages as they are shown.
 pub fn cut<E>(
     tree: &TreeIndex,
     stays: Stays,
     spared: Spared,
     room_tokens: u64,
+    render: &Render<'_>,
     mut entry: impl FnMut(Position) -> Result<Option<Entry>, E>,
 ) -> Result<Option<Cut>, E> {
     let shown = tree.shown(&tree.path());
@@ -55,7 +58,8 @@ pub fn cut<E>(
         let begin = if turns.is_empty() { 0 } else { *begin };
         let some = messages.get(begin..end).unwrap_or(&[]);
         let read = some.iter().map(|at| entry(*at)).collect::<Result<Vec<_>, E>>()?;
-        turns.push((end, cost(&read.iter().flatten().collect::<Vec<_>>())));
+        let read: Vec<&Entry> = read.iter().flatten().collect();
+        turns.push((end, render.repair(&read, read.len()).tokens()));
     }
     let most = match spared {
         Spared::Last => turns.len().saturating_sub(1),

@@ -1,12 +1,15 @@
 use std::convert::Infallible;
 
+use jiff::tz::TimeZone;
 use proptest::prelude::*;
 
 use super::*;
-use crate::chat::StopReason;
-use crate::history::select;
+use crate::chat::{Content, StopReason};
 use crate::history::tests::{assert_legal, assistant, compaction, kinds, result, told, transcript, user};
-use crate::transcript::{Note, Transcript};
+use crate::history::{Render, Runtime, select};
+use crate::ids::{SessionKey, TurnId};
+use crate::keys::Key;
+use crate::transcript::{Note, Transcript, UserEntry, UserMark};
 
 const LONG: &str = "a long message that takes many more tokens than what is said in its place, again and again and again, \
                     until nobody wants to read it any more, which is when it is left out of the conversation at last";
@@ -171,12 +174,40 @@ proptest! {
 
 fn cut_of(transcript: &Transcript, stays: Stays, spared: Spared, room: u64) -> Option<Cut> {
     let entry = |at: Position| Ok::<_, Infallible>(transcript.entries().get(at.0 as usize).cloned());
-    let Ok(cut) = cut(transcript.tree(), stays, spared, room, entry);
+    let Ok(cut) = cut(transcript.tree(), stays, spared, room, &Render::default(), entry);
     cut
 }
 
 fn running(turn: u128) -> Spared {
-    Spared::Running(crate::ids::TurnId(uuid::Uuid::from_u128(turn)))
+    Spared::Running(TurnId(uuid::Uuid::from_u128(turn)))
+}
+
+#[test]
+fn what_is_told_with_each_message_counts() {
+    let said = |at: u128| {
+        let turn = TurnId(uuid::Uuid::from_u128(at));
+        let mark = UserMark {
+            turn,
+            idempotency_key: "ws:1".into(),
+            body_hash: 1,
+            accepted_ms: 1_767_225_600_000,
+            into: None,
+            command: false,
+        };
+        EntryKind::User(UserEntry { content: [Content::text("x")].into(), mark: Some(mark) })
+    };
+    let kinds = (0..10).flat_map(|at| [said(at), assistant("y", StopReason::Stop, &[])]).collect();
+    let all = transcript(kinds);
+    let key = Key::from(&SessionKey::new("websocket:a").unwrap());
+    let runtime = Runtime { key: &key, zone: &TimeZone::UTC };
+    let render = Render { runtime: Some(runtime), ..Render::default() };
+    let path = all.path_to_leaf();
+    let (plain, told) = (repair(&path).tokens(), render.repair(&path, path.len()).tokens());
+    assert!(told > plain * 2, "{told} {plain}");
+    let entry = |at: Position| Ok::<_, Infallible>(all.entries().get(at.0 as usize).cloned());
+    let Ok(part) = cut(all.tree(), Stays::Tokens(told / 2), Spared::Last, u64::MAX, &render, entry);
+    let part = part.expect("a half of it has to go");
+    assert!((told * 4 / 10..=told * 6 / 10).contains(&part.tokens), "{} of {told}", part.tokens);
 }
 
 #[test]
