@@ -106,7 +106,10 @@ async fn ten_thousand_turns_of_one_session_leave_everything_as_large_as_after_th
     });
     assert!(rested.await.is_ok(), "a conversation stays in memory");
     let row = &gateway.admin("sessions").await["items"][0];
-    assert_eq!((&row["key"], &row["entries"]), (&json!("websocket:long"), &json!(2 * TURNS)));
+    assert_eq!(row["key"], "websocket:long");
+    // Besides the messages a line for each time that the conversation outgrew the model.
+    let summaries = row["entries"].as_u64().unwrap() - 2 * TURNS as u64;
+    assert!((1..=20).contains(&summaries), "{summaries}");
     assert_eq!(gateway.terminate().await, Some(0));
     assert_eq!(said(&place.transcript("websocket.long")).len(), 2 * TURNS);
 }
