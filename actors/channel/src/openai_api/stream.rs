@@ -115,8 +115,7 @@ impl Stream {
                         let more = self.follow.see(&shown);
                         self.chunks.text(&mut out, Some(self.mark()), &more);
                         if let TurnProgress::Notice(text) = &shown.event.what {
-                            // A comment: shown by those who look, read by no client.
-                            out.push_str(&format!(": {}\n\n", one_line(text)));
+                            comment(&mut out, &one_line(text));
                         }
                     }
                 },
@@ -124,7 +123,7 @@ impl Stream {
             }
         }
         if out.is_empty() {
-            out.push_str(": running\n\n");
+            comment(&mut out, "running");
         }
         Some(Ok(out.into()))
     }
@@ -141,6 +140,14 @@ impl Stream {
             None => self.chunks.end(out, finished),
         }
     }
+}
+
+/// Shown by those who look, read by no client. No blank line stands behind it: there the official Python client would read
+/// an event without data, once an event has had an id.
+fn comment(out: &mut String, text: &str) {
+    out.push_str(": ");
+    out.push_str(text);
+    out.push('\n');
 }
 
 fn is_answer(turn: TurnId, finished: &Finished) -> bool {

@@ -101,8 +101,12 @@ async fn a_streamed_answer_comes_piece_by_piece() {
     turn.start().say("Hel");
     let first = read_until(&mut socket, "\"Hel\"").await;
     assert!(first.contains("text/event-stream"));
+    turn.emit(TurnProgress::Reasoning("hm".to_owned()));
+    let quiet = read_until(&mut socket, ": running\n").await;
     turn.say("lo").end("Hello").finish(TurnResult::Done, "Hello");
     let rest = read_until(&mut socket, "[DONE]").await;
+    // Once an event has had an id, the official Python client takes a blank line behind a comment for an event.
+    assert!(!format!("{first}{quiet}{rest}").contains(": running\n\n"));
     assert!(first.contains("\"role\":\"assistant\""));
     assert!(
         rest.contains("\"lo\"") && rest.contains("\"finish_reason\":\"stop\"") && rest.contains("\"total_tokens\":5")
