@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::text::{ellipsis, one_line};
-use crate::transcript::{Entry, EntryKind, Note};
+use crate::transcript::{Entry, EntryKind};
 
 /// The `customType` of its entries.
 pub const GOAL: &str = "greenroom.goal";
@@ -93,21 +93,11 @@ impl Goal {
 
 /// The goal that `entry` sets; `Some(None)` when it ends that there is one.
 pub fn set_by(entry: &Entry) -> Option<Option<Arc<Goal>>> {
-    match &entry.kind {
-        EntryKind::Silent(Note::Custom { kind, data }) if **kind == *GOAL => {
-            Some(data.as_deref().and_then(|data| serde_json::from_str(data).ok()).map(Arc::new))
-        }
-        EntryKind::Reset { .. } => Some(None),
-        EntryKind::User(_)
-        | EntryKind::Assistant(_)
-        | EntryKind::ToolResult(_)
-        | EntryKind::Shown(_)
-        | EntryKind::Compaction { .. }
-        | EntryKind::BranchSummary(_)
-        | EntryKind::Silent(_)
-        | EntryKind::Leaf { .. }
-        | EntryKind::Opaque => None,
+    if matches!(entry.kind, EntryKind::Reset { .. }) {
+        return Some(None);
     }
+    let data = entry.custom(GOAL)?;
+    Some(data.and_then(|data| serde_json::from_str(data).ok()).map(Arc::new))
 }
 
 /// How an answer says that the goal ended: its last line that begins with `GOAL:`.

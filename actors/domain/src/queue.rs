@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::transcript::{Entry, EntryKind, Note};
+use crate::transcript::Entry;
 
 /// The type of the line that keeps the rules of a session.
 pub const NOTE: &str = "greenroom.queue";
@@ -181,9 +181,8 @@ impl QueueSet {
 
 /// What an entry sets, if it is a [`NOTE`]; one that cannot be read sets nothing.
 pub fn set_by(entry: &Entry) -> Option<QueueSet> {
-    let EntryKind::Silent(Note::Custom { kind, data }) = &entry.kind else { return None };
-    let set = || data.as_deref().and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
-    (**kind == *NOTE).then(set)
+    let data = entry.custom(NOTE)?;
+    Some(data.and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default())
 }
 
 /// Understands what stands behind `/queue`: `[mode] [cap:n] [drop:x] [debounce:n|nms|ns]`, or `default`.
@@ -229,6 +228,7 @@ fn milliseconds(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::transcript::Head;
+    use crate::transcript::{EntryKind, Note};
 
     #[test]
     fn what_stands_behind_the_command_is_understood_or_refused() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::transcript::{Entry, EntryKind, Note};
+use crate::transcript::Entry;
 
 /// The `customType` of its entries.
 pub const SCOPE: &str = "greenroom.scope";
@@ -36,21 +36,8 @@ pub enum AccessMode {
 
 /// The scope that `entry` sets; `Some(None)` when it ends one. One that cannot be read sets none: without it less is open.
 pub fn set_by(entry: &Entry) -> Option<Option<Arc<Scope>>> {
-    match &entry.kind {
-        EntryKind::Silent(Note::Custom { kind, data }) if **kind == *SCOPE => {
-            Some(data.as_deref().and_then(|data| serde_json::from_str(data).ok()).map(Arc::new))
-        }
-        EntryKind::User(_)
-        | EntryKind::Assistant(_)
-        | EntryKind::ToolResult(_)
-        | EntryKind::Shown(_)
-        | EntryKind::Compaction { .. }
-        | EntryKind::Reset { .. }
-        | EntryKind::BranchSummary(_)
-        | EntryKind::Silent(_)
-        | EntryKind::Leaf { .. }
-        | EntryKind::Opaque => None,
-    }
+    let data = entry.custom(SCOPE)?;
+    Some(data.and_then(|data| serde_json::from_str(data).ok()).map(Arc::new))
 }
 
 /// Whether `new` opens nothing that is closed under `old`.

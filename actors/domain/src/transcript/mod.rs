@@ -299,6 +299,12 @@ impl Entry {
         self.user().and_then(|user| user.mark.as_ref()).and_then(|mark| mark.into)
     }
 
+    /// The data of a `custom` entry of that type, if it is one: JSON, where there is any.
+    pub fn custom(&self, custom_type: &str) -> Option<Option<&str>> {
+        let EntryKind::Silent(Note::Custom { kind, data }) = &self.kind else { return None };
+        (**kind == *custom_type).then_some(data.as_deref())
+    }
+
     /// What somebody said, if it is that.
     pub fn user(&self) -> Option<&UserEntry> {
         if let EntryKind::User(user) = &self.kind { Some(user) } else { None }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::copy::FORKED;
-use super::{Entry, EntryKind, Header, Kind, Note, Position, Problem, ProblemKind, RawParent, Transcript, TreeIndex};
+use super::{Entry, EntryKind, Header, Kind, Position, Problem, ProblemKind, RawParent, Transcript, TreeIndex};
 use crate::ids::TurnId;
 use line::{Found, Quirks, ReadLine, opaque, read_line};
 
@@ -115,7 +115,7 @@ pub fn read_entry(tree: &TreeIndex, at: Position, bytes: &[u8]) -> Option<Entry>
 /// Whether it is the entry that ends what a fork was copied from.
 fn ends_copy(found: &Found) -> bool {
     let Found::Entry(record, _) = found else { return false };
-    matches!(&record.entry.kind, EntryKind::Silent(Note::Custom { kind, .. }) if **kind == *FORKED)
+    record.entry.custom(FORKED).is_some()
 }
 
 /// The last [`RECENT_MAX`] marked user messages in the end of a file, oldest first; none from before it became a fork. Unless it is the whole file, the
