@@ -124,6 +124,7 @@ impl Session {
                 let now_ms = shared.ports.clock.wall_ms();
                 let window_tokens = shared.window_tokens;
                 move_away(&shared, &loaded)?;
+                shared.transcripts.sync_names()?;
                 let opened =
                     open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, now_ms, window_tokens)?;
                 if let Some(scope) = &opened.read.scope {
