@@ -11,7 +11,7 @@ use super::error::{Origin, Problem, Warning};
 use super::found::kind_of;
 use super::json;
 use super::position;
-use super::presets::{PresetChoice, choose_presets};
+use super::presets::{self, PresetChoice, choose_presets};
 use super::providers::{ProviderChoice, choose_provider};
 use super::rules;
 use super::schema::Config;
@@ -37,6 +37,8 @@ pub struct Assembled {
 
 /// The key of the workspace.
 const WORKSPACE: [&str; 3] = ["agents", "defaults", "workspace"];
+/// The key of the provider.
+const PROVIDER: [&str; 3] = ["agents", "defaults", "provider"];
 
 /// From the text of `file` (`None`: there is no file) and the environment to checked settings.
 pub fn assemble(file: &Path, text: Option<&str>, env: &BTreeMap<String, String>) -> Assembled {
@@ -163,15 +165,26 @@ impl Layers {
             let origin = self.origin(source, &place.steps, doubt.or);
             self.warnings.push(Warning::Doubtful { origin, path: place.shown, what: doubt.what });
         }
-        let provider = choose_provider(&config, env).unwrap_or_else(|error| {
+        let used = presets::with_default(&config);
+        let provider = choose_provider(&used, env).unwrap_or_else(|error| {
             let place = error.place();
-            let origin = self.origin(source, &place.steps, Some(&["agents", "defaults", "provider"]));
+            let by_preset = presets::default_provider(&config).filter(|_| place.is(&PROVIDER));
+            let place = by_preset.unwrap_or(place);
+            let origin = self.origin(source, &place.steps, Some(&PROVIDER));
             self.add_unless_follows(Problem { origin, path: place.shown, what: error.to_string() });
             ProviderChoice::Offline { why: "the configured provider cannot be used".into() }
         });
         let workspace = self.origin(source, &WORKSPACE.map(str::to_owned), None);
         let presets = choose_presets(&config, env, &provider);
-        Assembled { config, provider, presets, problems: self.problems, warnings: self.warnings, readable, workspace }
+        Assembled {
+            config: used,
+            provider,
+            presets,
+            problems: self.problems,
+            warnings: self.warnings,
+            readable,
+            workspace,
+        }
     }
 
     fn add_broken(&mut self, source: &Source<'_>, config: &Config) {

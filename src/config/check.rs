@@ -40,7 +40,8 @@ impl Place {
         self.steps.iter().map(|step| canonical(step)).collect()
     }
 
-    fn is(&self, steps: &[&str]) -> bool {
+    /// Whether it is the key of this canonical path.
+    pub fn is(&self, steps: &[&str]) -> bool {
         self.steps.iter().map(String::as_str).eq(steps.iter().copied())
     }
 }

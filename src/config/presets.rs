@@ -6,9 +6,15 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::key::{Key, Kind, Section};
+use super::check::Place;
+use super::key::{Key, Kind, Section, camel, canonical, closest};
 use super::providers::{ProviderChoice, choose_provider};
 use super::schema::Config;
+
+/// What `agents.defaults` says of the model, by the name that `/model` has for it.
+const DEFAULT: &str = "default";
+/// A provider that is found as for `agents.defaults`.
+const AUTO: &str = "auto";
 
 section! {
     /// One entry of `modelPresets`.
@@ -47,7 +53,7 @@ pub fn choose_presets(
     let choice = |preset: &ModelPreset| {
         let mut with = config.clone();
         with.agents.defaults.model.clone_from(&preset.model);
-        if preset.provider != "auto" {
+        if preset.provider != AUTO {
             with.agents.defaults.provider.clone_from(&preset.provider);
         }
         let needed = choose_provider(&with, env);
@@ -69,10 +75,56 @@ pub fn choose_presets(
     config.model_presets.iter().map(|(name, preset)| (name.clone(), choice(preset))).collect()
 }
 
+/// The settings with the preset of `agents.defaults.modelPreset` in place of what `agents.defaults` says of the model.
+pub fn with_default(config: &Config) -> Config {
+    let mut with = config.clone();
+    if let Some((_, preset)) = default_preset(config) {
+        let (defaults, preset) = (&mut with.agents.defaults, preset.clone());
+        defaults.model = preset.model;
+        if preset.provider != AUTO {
+            defaults.provider = preset.provider;
+        }
+        defaults.max_tokens = preset.max_tokens;
+        defaults.context_window_tokens = preset.context_window_tokens;
+        defaults.temperature = preset.temperature;
+        defaults.reasoning_effort = preset.reasoning_effort;
+    }
+    with
+}
+
+/// The key of the provider that the default preset names, if it names one.
+pub fn default_provider(config: &Config) -> Option<Place> {
+    let (name, _) = default_preset(config).filter(|(_, preset)| preset.provider != AUTO)?;
+    let steps = ["model_presets", name, "provider"];
+    Some(steps.into_iter().fold(Place::default(), |place, step| place.child(step, &camel(step))))
+}
+
+/// What is wrong with `agents.defaults.modelPreset`.
+pub fn wrong_default(config: &Config) -> Option<String> {
+    let named = default_name(config)?;
+    if config.model_presets.contains_key(&named) {
+        return None;
+    }
+    let names: Vec<&str> = config.model_presets.keys().map(String::as_str).collect();
+    Some(match (names.as_slice(), closest(&named, names.iter().copied())) {
+        ([], _) => "names a preset, but there are no modelPresets".to_owned(),
+        (_, Some(meant)) => format!("names no entry of modelPresets; did you mean {meant}?"),
+        (names, None) => format!("names no entry of modelPresets; there are {}", names.join(", ")),
+    })
+}
+
+fn default_name(config: &Config) -> Option<String> {
+    config.agents.defaults.model_preset.as_deref().map(canonical).filter(|name| name != DEFAULT)
+}
+
+fn default_preset(config: &Config) -> Option<(&str, &ModelPreset)> {
+    config.model_presets.get_key_value(&default_name(config)?).map(|(name, preset)| (name.as_str(), preset))
+}
+
 /// Names that a preset cannot have, and presets without a model: what is wrong with the first of them.
 pub fn wrong(presets: &BTreeMap<String, ModelPreset>) -> Option<String> {
     presets.iter().find_map(|(name, preset)| {
-        if name == "default" {
+        if name == DEFAULT {
             Some("has an entry named default, which means agents.defaults; name it otherwise".to_owned())
         } else if name.is_empty() || name.contains(char::is_whitespace) {
             Some("has an entry whose name is empty or has a blank, which nobody could write behind /model".to_owned())
@@ -117,6 +169,39 @@ mod tests {
                 ("nowhere", "x", Some("nobody")),
             ]
         );
+    }
+
+    #[test]
+    fn the_default_preset_takes_the_place_of_the_defaults_and_leaves_the_others_as_they_are() {
+        let config = |name: Value| -> Config {
+            serde_json::from_value(json!({
+                "agents": {"defaults": {"model": "deepseek-chat", "model_preset": name, "temperature": 0.7}},
+                "providers": {"deepseek": {"api_key": "a"}, "openai": {"api_key": "b"}},
+                "model_presets": {
+                    "far_away": {"model": "gpt-5", "provider": "openai", "max_tokens": 9, "reasoning_effort": "low"},
+                    "near": {"model": "deepseek-reasoner"},
+                },
+            }))
+            .unwrap()
+        };
+        let chosen = |name: Value| {
+            let written = config(name);
+            let with = with_default(&written);
+            let Ok(ProviderChoice::Remote(used)) = choose_provider(&with, &BTreeMap::new()) else { panic!("none") };
+            let presets = choose_presets(&written, &BTreeMap::new(), &ProviderChoice::Remote(used.clone()));
+            let usable: Vec<String> =
+                presets.into_iter().filter(|(_, one)| one.elsewhere.is_none()).map(|(name, _)| name).collect();
+            let defaults = with.agents.defaults;
+            (used.name, used.model, defaults.max_tokens, defaults.temperature, defaults.reasoning_effort, usable)
+        };
+        let near = vec!["near".to_owned()];
+        let plain = ("deepseek".into(), "deepseek-chat".into(), 8192, 0.7, None, near.clone());
+        assert_eq!(chosen(Value::Null), plain);
+        assert_eq!(chosen(json!("default")), plain);
+        let reasoner = ("deepseek".into(), "deepseek-reasoner".into(), 8192, 0.1, None, near);
+        assert_eq!(chosen(json!("near")), reasoner);
+        let far = ("openai".into(), "gpt-5".into(), 9, 0.1, Some("low".into()), vec!["far_away".to_owned()]);
+        assert_eq!(chosen(json!("farAway")), far);
     }
 
     #[test]

@@ -76,6 +76,11 @@ pub fn broken(config: &Config) -> Vec<Broken> {
         or: None,
         what,
     }));
+    rules.0.extend(presets::wrong_default(config).map(|what| Broken {
+        path: &["agents", "defaults", "model_preset"],
+        or: None,
+        what,
+    }));
     rules.0.extend(same_port(config));
     rules.0
 }

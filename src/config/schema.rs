@@ -69,6 +69,9 @@ section! {
     AgentDefaults {
         /// Where the agent works; relative paths start at the directory of the file. Default: `workspace` in the data directory.
         workspace: Option<String> = None, Kind::OptionalText;
+        /// The entry of `model_presets` that sessions use which were set to none, in place of what is said here of model,
+        /// provider, tokens, temperature and thinking. `default` is none.
+        model_preset: Option<String> = None, Kind::OptionalText;
         /// The model's name, with or without the provider in front.
         model: String = "anthropic/claude-opus-4-5".into(), Kind::Text;
         /// A provider's name, `auto` (found by the model and the keys) or `offline` (the built-in model).
@@ -101,7 +104,7 @@ section! {
         unified_session: bool = false, Kind::Flag;
     }
     unused [
-        "model_preset" "fallback_models" "max_concurrent_subagents" "fail_on_tool_error" "provider_retry_mode"
+        "fallback_models" "max_concurrent_subagents" "fail_on_tool_error" "provider_retry_mode"
         "timezone_mode" "bot_icon"
         "idle_compact_after_minutes" "session_ttl_minutes" "idle_compact_check_interval_seconds"
         "dream"

@@ -393,6 +393,36 @@ fn sessions_settings_that_cannot_be_meant_are_told() {
 }
 
 #[test]
+fn a_default_preset_that_is_none_is_told_with_its_place() {
+    let text = |preset: &str, more: &str| {
+        format!(
+            r#"{{"modelPresets": {{"fastOne": {{"model": "m"{more}}}}},
+            "agents": {{"defaults": {{"modelPreset": "{preset}"}}}}}}"#
+        )
+    };
+    assert_eq!(accepted(&text("fast-one", ""), &[]).agents.defaults.model, "m");
+    for (preset, more, said) in [
+        (
+            "fastOn",
+            "",
+            "/d/config.json:2:52: agents.defaults.modelPreset names no entry of modelPresets; did you mean fast_one?",
+        ),
+        (
+            "slow",
+            "",
+            "/d/config.json:2:52: agents.defaults.modelPreset names no entry of modelPresets; there are fast_one",
+        ),
+        ("fastOne", r#", "provider": "opnai""#, "/d/config.json:1:"),
+    ] {
+        let found = refused(&text(preset, more), &[]);
+        assert!(found.starts_with(said), "{found}");
+        assert!(more.is_empty() || found.contains("modelPresets.fastOne.provider names no known provider"), "{found}");
+    }
+    let alone = refused(r#"{"agents": {"defaults": {"modelPreset": "fast"}}}"#, &[]);
+    assert!(alone.ends_with("agents.defaults.modelPreset names a preset, but there are no modelPresets"), "{alone}");
+}
+
+#[test]
 fn a_workspace_around_the_data_directory_is_doubtful() {
     let home = tempfile::tempdir().unwrap();
     let request = LoadRequest {

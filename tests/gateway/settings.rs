@@ -77,6 +77,20 @@ async fn a_session_keeps_the_model_and_the_thinking_that_it_was_set_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_default_preset_answers_where_no_other_was_chosen() {
+    let model = Model::start_on_thread();
+    let mut config = presets();
+    config["agents"]["defaults"]["modelPreset"] = json!("fast");
+    let place = Place::with_model(&model.url(), config);
+    let gateway = place.start().await;
+    assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("low")));
+    assert_eq!(told(&gateway, "ann", "/model").await, "Model: small. Presets: default, far_away, fast.");
+    told(&gateway, "ann", "/think high").await;
+    assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("high")));
+    gateway.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_model_names_a_conversation_that_nobody_has_named() {
     let model = Model::start_on_thread();
     let place = Place::with_model(&model.url(), json!({"session": {"titles": true}}));
