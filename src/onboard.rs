@@ -45,7 +45,7 @@ pub struct OnboardError {
 }
 
 /// Directories of a fresh workspace.
-const DIRECTORIES: &[&str] = &["memory", "prompts", "skills", "sessions"];
+const DIRECTORIES: &[&str] = &["memory", "skills", "sessions"];
 
 /// Makes what is missing of configuration and workspace. Blocks: for the command line only.
 /// A new file names the workspace when it is not at its usual place, so that the next start finds it.

@@ -8,7 +8,6 @@ pub const TEMPLATES: &[(&str, &str)] = &[
     ("TOOLS.md", include_str!("templates/TOOLS.md")),
     ("HEARTBEAT.md", include_str!("templates/HEARTBEAT.md")),
     ("memory/MEMORY.md", include_str!("templates/MEMORY.md")),
-    ("prompts/README.md", include_str!("templates/PROMPTS.md")),
 ];
 
 /// Whether `text` is what a fresh workspace has at `path`, but for space around it.

@@ -3,7 +3,6 @@
 //! | call | from then on |
 //! |---|---|
 //! | the same one, with the same result, [`SAME_MAX`] times in a row | refused; [`LOOP_MAX`] times: no tools at all |
-//! | the same page or search, [`REPEATS_MAX`] times in a turn | refused |
 //! | the same path outside the workspace, refused [`REPEATS_MAX`] times in a turn | refused for good |
 
 use std::collections::BTreeMap;
@@ -18,10 +17,8 @@ use super::recover::Written;
 const SAME_MAX: u32 = 3;
 /// How often in a row a call may be asked for, run or not, before no tool is offered any more.
 const LOOP_MAX: u32 = 6;
-/// How often in a turn the same thing may be asked for.
+/// How often in a turn the same path may be refused before it is not looked at any more.
 const REPEATS_MAX: u32 = 2;
-/// Tools whose result stays the same for a turn, and the argument that tells.
-const STEADY: [(&str, &str); 2] = [("web_fetch", "url"), ("web_search", "query")];
 /// The argument that says which file is meant.
 const PATH: &str = "path";
 
@@ -36,8 +33,6 @@ pub struct Guard {
     last: Option<(ToolCall, ToolResult)>,
     /// How often in a row it was asked for.
     same: u32,
-    /// Calls of steady tools.
-    asked: BTreeMap<(&'static str, String), u32>,
     /// Paths that were refused.
     outside: BTreeMap<String, u32>,
 }
@@ -54,7 +49,6 @@ impl Guard {
                 Message::Assistant(assistant) => calls = &assistant.calls,
                 Message::ToolResult(result) => {
                     if let Some(call) = calls.iter().find(|call| call.id == result.call) {
-                        let _ = guard.ask(call);
                         guard.saw(call, result);
                     }
                 }
@@ -65,19 +59,9 @@ impl Guard {
     }
 
     /// The result of a call that is not to run.
-    pub fn ask(&mut self, call: &ToolCall) -> Option<ToolResult> {
+    pub fn ask(&self, call: &ToolCall) -> Option<ToolResult> {
         if self.is_last(call) && self.same >= SAME_MAX {
             return Some(synthetic(call, LOOPS));
-        }
-        if let Some((tool, argument, value)) = steady(call) {
-            let count = self.asked.entry((tool, value.to_owned())).or_default();
-            if *count >= REPEATS_MAX {
-                let text = format!(
-                    "Error: {tool} was called with this {argument} twice already in this turn; use the earlier result."
-                );
-                return Some(synthetic(call, &text));
-            }
-            *count += 1;
         }
         let refused = argument(call, PATH).and_then(|path| self.outside.get(path));
         refused.filter(|count| **count >= REPEATS_MAX).map(|_| synthetic(call, STAYS_OUTSIDE))
@@ -108,12 +92,6 @@ impl Guard {
     fn is_last(&self, call: &ToolCall) -> bool {
         self.last.as_ref().is_some_and(|(last, _)| last.name == call.name && last.arguments == call.arguments)
     }
-}
-
-/// The steady tool that is called, the argument that tells, and its value.
-fn steady(call: &ToolCall) -> Option<(&'static str, &'static str, &str)> {
-    let (tool, name) = STEADY.into_iter().find(|(tool, _)| *tool == call.name)?;
-    Some((tool, name, argument(call, name)?))
 }
 
 fn argument<'c>(call: &'c ToolCall, name: &str) -> Option<&'c str> {
