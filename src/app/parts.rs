@@ -112,7 +112,7 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
         workspace: paths.workspace.clone(),
         sessions_dir: paths.sessions.clone(),
         forbidden: private(paths),
-        readable: vec![paths.media.join("websocket")],
+        attachments: channel::MEDIA.map(|door| paths.media.join(door)).to_vec(),
         restrict: config.tools.restrict_to_workspace,
         result_chars_max: config.agents.defaults.max_tool_result_chars,
         exec: ExecConfig {

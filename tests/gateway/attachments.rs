@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::model::Model;
 
-use crate::support::{Place, Socket, said};
+use crate::support::{Gateway, Place, Socket, said};
 
 const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
 
@@ -54,18 +54,19 @@ async fn pictures_are_shown_once_and_other_files_are_named() {
     }
     gateway.terminate().await;
     assert_eq!(said(&place.transcript("websocket.a")).len(), 4);
-    let kept: Vec<_> = std::fs::read_dir(place.path().join("media/websocket")).unwrap().collect();
+    let kept: Vec<_> = std::fs::read_dir(place.path().join("media/websocket/websocket.a")).unwrap().collect();
     assert_eq!(kept.len(), 2, "each file once, and no litter: {kept:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tools_may_read_what_was_attached_but_not_write_it() {
+async fn tools_may_read_what_was_attached_in_their_session_but_not_write_it() {
     let place = Place::new(json!({}));
     let gateway = place.start().await;
     let mut socket = gateway.client().await;
     send(&mut socket, "", "m1", json!(["data:text/plain;base64,c2VjcmV0IHBsYW4K"])).await;
     socket.until("turn_end").await;
-    let path = std::fs::read_dir(place.path().join("media/websocket")).unwrap().next().unwrap().unwrap().path();
+    let path =
+        std::fs::read_dir(place.path().join("media/websocket/websocket.a")).unwrap().next().unwrap().unwrap().path();
     let call = |tool: &str, more: Value| {
         let mut arguments = json!({"path": path.to_str().unwrap()});
         crate::support::merge(&mut arguments, more);
@@ -74,8 +75,9 @@ async fn tools_may_read_what_was_attached_but_not_write_it() {
     for (id, text, part) in [
         ("m2", call("read_file", json!({})), "secret plan"),
         ("m3", call("write_file", json!({"content": "x"})), "Nothing was written"),
+        ("m4", call("read_file", json!({})), "is kept by the gateway for itself"),
     ] {
-        socket.say("a", &text, id).await;
+        socket.say(if id == "m4" { "b" } else { "a" }, &text, id).await;
         let ended = loop {
             let frame = socket.until("message").await;
             if frame["tool_events"][0]["phase"] != "start" {
@@ -87,4 +89,38 @@ async fn tools_may_read_what_was_attached_but_not_write_it() {
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "secret plan\n");
     gateway.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_picture_of_the_api_is_named_in_later_turns_also_behind_a_kill() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    let picture = json!([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": PNG}}]);
+    let ask = async |gateway: &Gateway, content: Value, user: Option<&str>| {
+        let mut body = json!({"messages": [{"role": "user", "content": content}]});
+        match user {
+            Some(user) => body["user"] = json!(user),
+            // It brings its own history, and nothing of it is shown later.
+            None => body["messages"].as_array_mut().unwrap().insert(0, json!({"role": "assistant", "content": "hi"})),
+        }
+        let (status, body) = gateway.chat(body, None).await;
+        assert_eq!(status, 200, "{body}");
+    };
+    ask(&gateway, picture.clone(), Some("ann")).await;
+    ask(&gateway, picture, None).await;
+    for request in model.requests() {
+        assert!(request.to_string().contains(PNG), "it is shown with its own message");
+    }
+    gateway.kill_nine();
+    let gateway = place.start().await;
+    ask(&gateway, json!("and now?"), Some("ann")).await;
+    let request = model.requests().pop().unwrap();
+    let earlier = request["messages"][1]["content"].as_str().unwrap();
+    let path = earlier.split("[image: ").nth(1).unwrap().split(']').next().unwrap();
+    assert!(path.starts_with(place.path().join("media/api/api.user.ann").to_str().unwrap()), "{path}");
+    assert_eq!(std::fs::read(path).unwrap(), b"\x89PNG\r\n\x1a\n");
+    gateway.terminate().await;
+    let kept: Vec<_> = std::fs::read_dir(place.path().join("media/api")).unwrap().collect();
+    assert_eq!(kept.len(), 1, "what is shown once is not kept: {kept:?}");
 }

@@ -42,4 +42,5 @@ pub mod websocket;
 pub use auth::Secret;
 pub use doors::{Doors, Phase};
 pub use hub::Hub;
+pub use media::MEDIA;
 pub use restart::Restart;

@@ -1,19 +1,24 @@
 //! Attachments of messages: read from a frame, kept as files, and told to the model.
 //!
 //! A file is on the device before its message is accepted, since the message names it: `<sha256>.<ending>` in the
-//! channel's directory. The name comes from the contents, so a message that is sent again has the same body, and the
+//! directory that the session has in the channel's, so that it alone can read it. The name comes from the contents, so a message that is sent again has the same body, and the
 //! same file is kept once. Pictures are part of the message, for the model to see; of all else the message says where
-//! it lies: `[Attachment: <path>]`, behind its text.
+//! it lies: `[Attachment: <path>]`, behind its text. Pictures that came through the API are kept in the same way, so that
+//! later turns can say where they lie.
 //!
 //! **Source of the limits and of the line:** nanobot 0.3.5.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use domain::body::TurnBody;
 use domain::chat::Content;
+use domain::ids::SessionKey;
+use domain::stem::stem;
 use domain::text::first_chars;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -22,6 +27,26 @@ use supervision::ports::{Disk, Open, Ports, offload};
 use crate::doors::BODY_BYTES_MAX;
 
 const MIB: usize = 1024 * 1024;
+
+/// The directory of the WebSocket's files, below the one of all channels.
+pub(crate) const WEBSOCKET: &str = "websocket";
+/// That of the API's.
+pub(crate) const API: &str = "api";
+/// The directories of all doors that keep files.
+pub const MEDIA: [&str; 2] = [WEBSOCKET, API];
+
+/// Pictures of one API request that are kept; more are shown only with their own message.
+const PICTURES_KEPT_MAX: usize = 16;
+/// The ending of a picture of another type than those that may be attached.
+const OTHER_PICTURE: &str = "img";
+
+/// Takes what the API takes: with or without the padding at the end.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// Files of one message.
 const FILES_MAX: usize = 4;
@@ -166,6 +191,39 @@ fn upload(at: usize, item: &Value) -> Result<Upload, Wrong> {
     Ok(upload)
 }
 
+/// Where the files of a session lie that come through the door with this directory.
+pub(crate) fn place(media: &Path, door: &str, key: &SessionKey) -> PathBuf {
+    media.join(door).join(stem(key))
+}
+
+/// Keeps the pictures that a message has in itself in `directory`; the message says where from then on.
+pub(crate) async fn keep_pictures(ports: &Ports, directory: PathBuf, body: TurnBody) -> io::Result<TurnBody> {
+    if !body.content.iter().any(|piece| matches!(piece, Content::Image { path: None, .. })) {
+        return Ok(body);
+    }
+    let (disk, nonce) = (ports.disk.clone(), ports.ids.random());
+    let kept = offload(&*ports.offload, move || {
+        make(&*disk, &directory)?;
+        let mut room = PICTURES_KEPT_MAX;
+        let keep = |piece: &Content| match piece {
+            Content::Image { data, mime, path: None } if room > 0 => {
+                room -= 1;
+                let bytes = LENIENT.decode(&**data).map_err(io::Error::other)?;
+                let known = TYPES.iter().find(|(known, _)| known == mime);
+                let path = directory.join(name(&bytes, known.map_or(OTHER_PICTURE, |(_, ending)| ending)));
+                write(&*disk, &directory, nonce, &path, &bytes)?;
+                let (data, mime, path) = (data.clone(), mime.clone(), path.to_string_lossy());
+                Ok(Content::Image { data, mime, path: Some(path.into()) })
+            }
+            Content::Image { .. } | Content::Text { .. } => Ok(piece.clone()),
+        };
+        let content = body.content.iter().map(keep).collect::<io::Result<_>>()?;
+        disk.sync_dir(&directory)?;
+        Ok(TurnBody { content, ..body })
+    });
+    kept.await.unwrap_or_else(|_| Err(io::Error::other("the blocking pool takes no more work")))
+}
+
 /// Keeps the files in `directory`, and gives the body of the message that brought them.
 pub(crate) async fn body(
     ports: &Ports,
@@ -202,8 +260,7 @@ fn keep(
     make(disk, directory).map_err(NotKept::Disk)?;
     let (mut pictures, mut said) = (Vec::new(), text);
     for (upload, bytes) in uploads.into_iter().zip(decoded) {
-        let name: String = Sha256::digest(&bytes).iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
-        let path = directory.join(format!("{name}.{}", upload.ending));
+        let path = directory.join(name(&bytes, upload.ending));
         write(disk, directory, nonce, &path, &bytes).map_err(NotKept::Disk)?;
         let path = path.to_string_lossy();
         if upload.is_picture() {
@@ -221,13 +278,19 @@ fn keep(
     Ok(TurnBody { content: pictures.into_iter().chain(text).collect(), ..TurnBody::text("") })
 }
 
+/// The name of a file with these contents.
+fn name(bytes: &[u8], ending: &str) -> String {
+    let hash: String = Sha256::digest(bytes).iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    format!("{hash}.{ending}")
+}
+
 /// Makes the directory, so that a power cut leaves it.
 fn make(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     if disk.stat(directory).is_ok() {
         return Ok(());
     }
     disk.create_dir_all(directory)?;
-    directory.ancestors().skip(1).take(2).try_for_each(|parent| disk.sync_dir(parent))
+    directory.ancestors().skip(1).take(3).try_for_each(|parent| disk.sync_dir(parent))
 }
 
 /// Whatever has the name is whole: it got it only then.

@@ -34,8 +34,9 @@ pub struct ToolsConfig {
     /// What else is private to the gateway: journal, logs, run, configuration, keys. Existing or not, files or
     /// directories. The workspace stays open when it lies inside one of them.
     pub forbidden: Vec<PathBuf>,
-    /// Other directories that may be read, existing or not: what people attached to their messages.
-    pub readable: Vec<PathBuf>,
+    /// Directories, existing or not, in which each session has one that it may read, named by its stem: what people
+    /// attached to its messages.
+    pub attachments: Vec<PathBuf>,
     /// Whether file tools stay inside the workspace.
     pub restrict: bool,
     /// Of any result, in characters.
@@ -82,7 +83,8 @@ impl Catalog {
         let reach = if config.restrict { Reach::Workspace } else { Reach::Anywhere };
         let fence = Arc::new(Fence {
             workspace: config.workspace,
-            readable: config.readable,
+            readable: Vec::new(),
+            attachments: config.attachments,
             sessions: config.sessions_dir,
             forbidden: config.forbidden,
             reach,

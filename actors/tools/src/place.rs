@@ -14,8 +14,10 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use domain::ids::SessionKey;
 use domain::policy::{self, Access};
 use domain::scope::{AccessMode, Scope};
+use domain::stem::stem;
 use protocol::tools::OUTSIDE_WORKSPACE;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -33,6 +35,8 @@ pub(crate) struct Fence {
     pub(crate) workspace: PathBuf,
     /// Other directories that are open, for reading.
     pub(crate) readable: Vec<PathBuf>,
+    /// Directories in which each session has one of its own, open to it for reading.
+    pub(crate) attachments: Vec<PathBuf>,
     /// Transcripts, mostly inside the workspace.
     pub(crate) sessions: PathBuf,
     pub(crate) forbidden: Vec<PathBuf>,
@@ -97,10 +101,21 @@ impl Fence {
             Access::None => Err(PathError::Closed),
             Access::Read if need == Access::Write => Err(PathError::ReadOnly),
             Access::Read | Access::Write => {
-                let fence = self.scoped(call.scope.as_deref(), &call.policy).confined(&call.policy);
+                let fence = self.of(&call.key).scoped(call.scope.as_deref(), &call.policy).confined(&call.policy);
                 Ok(if need == Access::Write { fence.unreadable() } else { fence })
             }
         }
+    }
+
+    /// With what belongs to that session and to no other.
+    pub(crate) fn of(self: &Arc<Self>, key: &SessionKey) -> Arc<Self> {
+        if self.attachments.is_empty() {
+            return Arc::clone(self);
+        }
+        let stem = stem(key);
+        let own = self.attachments.iter().map(|place| place.join(&stem));
+        let readable = self.readable.iter().cloned().chain(own).collect();
+        Arc::new(Self { readable, ..Self::clone(self) })
     }
 
     /// Around the session's project, if it has one and may change what is in the workspace.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, Response};
-use domain::body::body_hash;
+use domain::body::{TurnBody, body_hash};
 use domain::command;
 use domain::ids::{MessageId, SessionKey, TurnId};
 use domain::keys::{Key, MAIN_KEY};
@@ -25,6 +25,7 @@ use crate::control::AtOnce;
 use crate::doors::{BODY_BYTES_MAX, Door, Doors, Submission, source};
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Outlet};
 use crate::hub::{Keep, Sink, Watch};
+use crate::media;
 use crate::outcome::{End, EndSink, Past, Refusal, Unheard, Verdict, read_turn};
 use crate::websocket::connection::own_message_id;
 
@@ -64,6 +65,7 @@ pub(crate) async fn complete(
             stream.then_some(include_usage),
         ));
     }
+    let body = if body.ephemeral { body } else { keep_pictures(doors, &key, body).await? };
     let body = body.encode();
     if body.len() > BODY_BYTES_MAX {
         return Err(ApiError::request(413, "request_too_large", "the message is too large to be kept"));
@@ -82,6 +84,17 @@ pub(crate) async fn complete(
         Some(error) => Err(error),
         None => Ok(completion(guard.turn, doors.ports.clock.wall_ms() / 1000, &config.model, &finished)),
     }
+}
+
+/// What stays in a session says later where its pictures lie.
+async fn keep_pictures(doors: &Doors, key: &SessionKey, body: TurnBody) -> Result<TurnBody, ApiError> {
+    let directory = media::place(&doors.media, media::API, key);
+    media::keep_pictures(&doors.ports, directory, body).await.map_err(|error| {
+        tracing::warn!(%error, "a picture cannot be kept");
+        let refusal = Refusal::Disk { retry_after_ms: READ_RETRY_MS, space: None };
+        doors.refused(Door::Api, key, refusal);
+        refusal.into()
+    })
 }
 
 /// Reserves room for the body before a byte of it is read.

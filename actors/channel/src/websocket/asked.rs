@@ -22,9 +22,6 @@ use crate::json::Json;
 use crate::media::{self, NotKept, Upload};
 use crate::outcome::{Past, Refusal, Verdict, read_turn};
 
-/// Where attachments lie, below the directory of all channels.
-const MEDIA: &str = "websocket";
-
 /// Where the messages of a chat go.
 pub(super) struct Room {
     /// The chat's own key, under which the hub shows it its turns.
@@ -81,7 +78,7 @@ impl Asked {
         if media.is_empty() {
             return Ok(text_body(&text));
         }
-        let directory = self.doors.media.join(MEDIA);
+        let directory = media::place(&self.doors.media, media::WEBSOCKET, &self.room.session);
         media::body(&self.doors.ports, &directory, text, media).await.map_err(|not_kept| match not_kept {
             NotKept::Wrong(wrong) => {
                 self.doors.rejected(Door::WebSocket, wrong.reason);

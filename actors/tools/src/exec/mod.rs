@@ -162,7 +162,7 @@ impl Tool for Exec {
             return refuse("the command is empty, or contains a NUL character".to_owned());
         }
         let request = Request {
-            fence: self.fence.scoped(call.scope.as_deref(), &call.policy),
+            fence: self.fence.of(&call.key).scoped(call.scope.as_deref(), &call.policy),
             policy: call.policy.clone(),
             mode,
             command,
@@ -391,6 +391,7 @@ mod tests {
             let fence = Fence {
                 workspace,
                 readable: Vec::new(),
+                attachments: Vec::new(),
                 sessions,
                 forbidden: vec![],
                 reach: crate::paths::Reach::Workspace,

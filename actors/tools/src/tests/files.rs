@@ -21,7 +21,14 @@ async fn refused(bench: &mut Bench, tool: &str, arguments: Value, wanted: &str) 
 
 fn fence(home: &TempWorkspace, reach: Reach) -> Fence {
     let (workspace, sessions) = (home.workspace(), home.path("workspace/sessions"));
-    Fence { workspace, readable: Vec::new(), sessions, forbidden: vec![home.path("journal")], reach }
+    Fence {
+        workspace,
+        readable: Vec::new(),
+        attachments: Vec::new(),
+        sessions,
+        forbidden: vec![home.path("journal")],
+        reach,
+    }
 }
 
 #[test]

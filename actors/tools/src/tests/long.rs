@@ -143,6 +143,7 @@ fn offload(home: &TempWorkspace) -> Offload {
     Offload::new(Arc::new(Fence {
         workspace,
         readable: Vec::new(),
+        attachments: Vec::new(),
         sessions,
         forbidden: vec![],
         reach: Reach::Anywhere,

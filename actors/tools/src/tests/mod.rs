@@ -47,8 +47,8 @@ fn config(home: &TempWorkspace, sandbox: SandboxChoice) -> ToolsConfig {
     ToolsConfig {
         workspace: home.workspace(),
         sessions_dir: home.path("workspace/sessions"),
-        forbidden: vec![home.path("journal"), home.path("config.json")],
-        readable: Vec::new(),
+        forbidden: vec![home.path("journal"), home.path("config.json"), home.path("media")],
+        attachments: vec![home.path("media/websocket")],
         restrict: true,
         result_chars_max: 16_000,
         exec: ExecConfig {

@@ -55,6 +55,26 @@ fn a_command_sees_the_workspace_and_nothing_private() {
 }
 
 #[test]
+fn a_command_reads_what_was_attached_in_its_own_session_and_in_no_other() {
+    sandboxed("attachments", async |mut bench| {
+        let (own, other) = ("media/websocket/cli.direct/plan.txt", "media/websocket/websocket.b/plan.txt");
+        bench.home.write(own, "my plan\n");
+        bench.home.write(other, "another plan\n");
+        let home = bench.home.home().display().to_string();
+        let (_, text) = bench.exec(&format!("cat {home}/{own}; ls {home}/media/websocket")).await;
+        assert_eq!(text, "my plan\ncli.direct\nExit code: 0");
+        for command in [format!("cat {home}/{other}"), format!("echo x > {home}/{own}"), format!("rm {home}/{own}")] {
+            let (_, text) = bench.exec(&command).await;
+            assert!(!text.ends_with("Exit code: 0") && !text.contains("plan\n"), "{command}: {text}");
+        }
+        for (path, end) in [(own, ToolEnd::Ok), (other, ToolEnd::Error)] {
+            let (found, text) = bench.call("read_file", json!({"path": format!("{home}/{path}")})).await;
+            assert_eq!(found, end, "{path}: {text}");
+        }
+    });
+}
+
+#[test]
 fn a_command_cannot_lock_the_gateway_out_of_the_workspace() {
     use std::os::unix::fs::PermissionsExt;
     sandboxed("chmod", async |mut bench| {
