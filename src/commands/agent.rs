@@ -184,7 +184,8 @@ impl Host {
                         TurnProgress::Started
                         | TurnProgress::Reasoning(_)
                         | TurnProgress::StreamEnd { .. }
-                        | TurnProgress::ToolEnded { .. } => {}
+                        | TurnProgress::ToolEnded { .. }
+                        | TurnProgress::Goal(_) => {}
                     }
                 }
                 anyhow::bail!("the turn ended without an outcome")

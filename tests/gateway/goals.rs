@@ -55,6 +55,8 @@ async fn a_goal_goes_on_behind_a_kill_and_is_sent_on_no_more_often_for_it() {
     let mut socket = gateway.websocket("").await;
     socket.until("ready").await;
     socket.say("room", "/goal build the site", "m1").await;
+    let goal = socket.until("goal_state").await;
+    assert_eq!(goal["goal_state"], json!({"active": true, "status": "active", "objective": "build the site"}));
     for _ in 0..4 {
         socket.until("stream_end").await;
     }
@@ -69,4 +71,26 @@ async fn a_goal_goes_on_behind_a_kill_and_is_sent_on_no_more_often_for_it() {
     let goals: Vec<&Value> = lines.iter().filter(|line| line["customType"] == "greenroom.goal").collect();
     assert_eq!(goals.len(), 1);
     assert_eq!(goals[0]["data"], json!({"status": "active", "objective": "build the site"}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chat_is_shown_the_goal_and_how_the_conversation_stands_when_a_turn_ends() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({"agents": {"defaults": {"contextWindowTokens": 50_000}}}));
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    socket.say("a", "hello", "m1").await;
+    let end = socket.until("turn_end").await;
+    assert_eq!((&end["context_window_tokens"], &end["goal_state"]), (&json!(50_000), &json!({"active": false})));
+    socket.say("a", "/goal build the site [[say=GOAL: completed it is up]]", "m2").await;
+    let objective = "build the site [[say=GOAL: completed it is up]]";
+    let reached = json!({"active": false, "status": "completed", "objective": objective, "recap": "it is up"});
+    assert_eq!(socket.until("goal_state").await["goal_state"], reached);
+    assert_eq!(socket.until("turn_end").await["goal_state"], reached);
+    // A person's word counts as well.
+    socket.say("a", "/goal paint it [[say=GOAL: blocked no paint]]", "m3").await;
+    socket.until("turn_end").await;
+    socket.say("a", "/new", "m4").await;
+    assert_eq!(socket.until("turn_end").await["goal_state"], json!({"active": false}));
+    gateway.terminate().await;
 }

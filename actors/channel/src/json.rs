@@ -4,7 +4,12 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use domain::chat::Usage;
+use domain::goal::Goal;
+use domain::text::ellipsis;
 use protocol::turn::FileEdit;
+
+/// Characters of a goal's objective that are shown, as many as nanobot shows.
+const OBJECTIVE_CHARS_SHOWN: usize = 600;
 
 /// A JSON object under construction.
 pub(crate) struct Json(Vec<u8>);
@@ -92,6 +97,14 @@ pub(crate) fn usage_json(usage: Usage) -> String {
         usage.input_tokens.saturating_add(usage.output_tokens),
         usage.cached_tokens
     )
+}
+
+/// A goal as the web interface of nanobot knows it: whether it is worked on, what it is, and how it ended.
+pub(crate) fn goal_json(goal: Option<&Goal>) -> String {
+    let Some(goal) = goal else { return Json::begin().raw("active", false).done() };
+    let json = Json::begin().raw("active", goal.is_active()).text("status", goal.status.word());
+    let json = json.text("objective", &ellipsis(&goal.objective, OBJECTIVE_CHARS_SHOWN));
+    json.maybe("recap", goal.recap.as_deref()).done()
 }
 
 /// What a tool call made of a file.

@@ -252,9 +252,16 @@ async fn read_held(doors: &Doors, key: &SessionKey, turn: TurnId) -> Past {
 fn past(record: Option<TurnRecord>) -> Past {
     match record {
         Some(TurnRecord::Open) => Past::Open,
-        Some(TurnRecord::Ended { result, into, text, stop, usage, model }) => {
-            Past::Ended(Arc::new(Finished { result, into, text, stop, usage, model: model.into(), latency_ms: 0 }))
-        }
+        Some(TurnRecord::Ended { result, into, text, stop, usage, model }) => Past::Ended(Arc::new(Finished {
+            result,
+            into,
+            text,
+            stop,
+            usage,
+            model: model.into(),
+            latency_ms: 0,
+            standing: None,
+        })),
         None => Past::Unknown,
     }
 }

@@ -49,6 +49,20 @@ pub enum Status {
     Blocked,
 }
 
+// === impl Status ===
+
+impl Status {
+    /// As it is written down and shown.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Completed => "completed",
+            Self::Cancelled => "cancelled",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
 // === impl Goal ===
 
 impl Goal {

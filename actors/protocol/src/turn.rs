@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::chat::{StopReason, Usage};
+use domain::goal::Goal;
 use domain::ids::{Attempt, Epoch, SessionKey, Source, ToolCallId, TurnId};
 
 /// Says which incarnation and which attempt an event belongs to. An event with another stamp than the running one is
@@ -143,6 +144,8 @@ pub enum TurnProgress {
     },
     /// Told to people by the program: no part of the answer.
     Notice(Arc<str>),
+    /// The goal of the session was set, or ended, and that is durable.
+    Goal(Arc<Goal>),
     /// The one last event, sent when the end of the turn is durable.
     Finished(Arc<Finished>),
 }
@@ -180,6 +183,17 @@ pub struct Finished {
     pub usage: Usage,
     /// From accepted to finished.
     pub latency_ms: u64,
+    /// How the session stands behind it; not known of a turn that is told from the transcript.
+    pub standing: Option<Standing>,
+}
+
+/// What doors show of a session when a turn of it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Tokens that the context of its model holds, answer included.
+    pub window_tokens: u64,
+    /// The goal that was set last in this conversation.
+    pub goal: Option<Arc<Goal>>,
 }
 
 /// The verdict over a turn.

@@ -335,7 +335,8 @@ impl Books {
             | TurnProgress::StreamEnd { .. }
             | TurnProgress::ToolStarted { .. }
             | TurnProgress::ToolEnded { .. }
-            | TurnProgress::Notice(_) => {}
+            | TurnProgress::Notice(_)
+            | TurnProgress::Goal(_) => {}
         }
         self.check(!ended, || format!("{name} goes on after it was shown as finished"));
     }

@@ -42,6 +42,7 @@ pub fn tell_turn(event: &TurnEvent, books: &Books) -> String {
         TurnProgress::ToolStarted { name, .. } => format!("tool {name} started"),
         TurnProgress::ToolEnded { name, is_error, .. } => format!("tool {name} ended error={is_error}"),
         TurnProgress::Notice(_) => "notice".to_owned(),
+        TurnProgress::Goal(goal) => format!("goal {}", goal.status.word()),
         TurnProgress::Finished(finished) => format!("finished {:?}", finished.result),
     };
     format!("{} {} attempt={} seq={} {what}", event.key, books.name(event.turn), event.attempt, event.seq)

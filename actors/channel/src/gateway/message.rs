@@ -33,7 +33,7 @@ use crate::doors::{Door, Submission, source, text_body};
 use crate::http;
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Out, Outlet};
 use crate::hub::{Keep, Sink, Watch};
-use crate::json::{Json, edit_json, usage_json};
+use crate::json::{Json, edit_json, goal_json, usage_json};
 use crate::outcome::{Past, Refusal, Verdict, read_turn};
 use crate::websocket::connection::own_message_id;
 
@@ -205,6 +205,7 @@ fn line(event: &TurnEvent) -> String {
             edit.into_iter().fold(json, |json, edit| json.raw("edit", edit)).done()
         }
         TurnProgress::Notice(text) => of("notice").text("text", text).done(),
+        TurnProgress::Goal(goal) => of("goal_state").raw("goal_state", goal_json(Some(goal))).done(),
         TurnProgress::Finished(finished) => finished_line(of("finished"), finished),
     }
 }

@@ -201,6 +201,7 @@ fn join(last: &mut Shown, next: &Shown) -> bool {
             | TurnProgress::ToolStarted { .. }
             | TurnProgress::ToolEnded { .. }
             | TurnProgress::Notice(_)
+            | TurnProgress::Goal(_)
             | TurnProgress::Finished(_),
             _,
         ) => return false,
@@ -217,6 +218,7 @@ fn shown_bytes(shown: &Shown) -> usize {
         TurnProgress::ToolStarted { name, arguments, .. } => name.len() + arguments.len(),
         TurnProgress::ToolEnded { name, result, edit, .. } => name.len() + result.len() + edit_bytes(edit),
         TurnProgress::Notice(text) => text.len(),
+        TurnProgress::Goal(goal) => goal.objective.len(),
         TurnProgress::Finished(finished) => finished.text.len(),
     }
 }
@@ -253,6 +255,7 @@ mod tests {
                     | TurnProgress::ToolStarted { .. }
                     | TurnProgress::ToolEnded { .. }
                     | TurnProgress::Notice(_)
+                    | TurnProgress::Goal(_)
                     | TurnProgress::Finished(_) => "-".to_owned(),
                 };
                 (shown.event.turn.0.as_u128(), shown.event.seq, text)

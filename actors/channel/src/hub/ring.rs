@@ -78,6 +78,7 @@ impl Ring {
             | TurnProgress::ToolStarted { .. }
             | TurnProgress::ToolEnded { .. }
             | TurnProgress::Notice(_)
+            | TurnProgress::Goal(_)
             | TurnProgress::Finished(_) => {
                 self.bytes += PIECE_BYTES + text_bytes(what);
                 self.pieces.push_back(Piece::Other(Again { seq, round, what: what.clone(), had: false }));
@@ -184,6 +185,7 @@ fn text_bytes(what: &TurnProgress) -> usize {
         TurnProgress::ToolStarted { name, arguments, .. } => name.len() + arguments.len(),
         TurnProgress::ToolEnded { name, result, edit, .. } => name.len() + result.len() + edit_bytes(edit),
         TurnProgress::Notice(text) => text.len(),
+        TurnProgress::Goal(goal) => goal.objective.len(),
     }
 }
 
@@ -211,6 +213,7 @@ mod tests {
                 | TurnProgress::ToolStarted { .. }
                 | TurnProgress::ToolEnded { .. }
                 | TurnProgress::Notice(_)
+                | TurnProgress::Goal(_)
                 | TurnProgress::Finished(_) => None,
             })
             .collect()

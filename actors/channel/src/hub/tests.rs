@@ -49,6 +49,7 @@ fn finished() -> TurnProgress {
         model,
         usage: Usage::default(),
         latency_ms: 0,
+        standing: None,
     }))
 }
 

@@ -195,7 +195,8 @@ impl Follow {
             | TurnProgress::Reasoning(_)
             | TurnProgress::ToolStarted { .. }
             | TurnProgress::ToolEnded { .. }
-            | TurnProgress::Notice(_) => String::new(),
+            | TurnProgress::Notice(_)
+            | TurnProgress::Goal(_) => String::new(),
         }
     }
 
@@ -304,7 +305,7 @@ mod tests {
     fn finished(text: &str) -> TurnProgress {
         let (result, stop, model) = (TurnResult::Done, StopReason::Stop, "m".into());
         let (text, usage) = (text.to_owned(), Usage::default());
-        let finished = Finished { result, into: None, text, stop, model, usage, latency_ms: 1 };
+        let finished = Finished { result, into: None, text, stop, model, usage, latency_ms: 1, standing: None };
         TurnProgress::Finished(Arc::new(finished))
     }
 

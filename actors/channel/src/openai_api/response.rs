@@ -147,7 +147,8 @@ pub(crate) fn completion(turn: TurnId, created_s: u64, model: &str, finished: &F
 /// event stream, with or without its usage.
 pub(crate) fn told(id: TurnId, created_s: u64, model: &str, text: String, stream: Option<bool>) -> Response<Body> {
     let (result, stop, usage) = (TurnResult::Done, StopReason::Stop, Usage::default());
-    let finished = Finished { result, into: None, text, stop, model: model.into(), usage, latency_ms: 0 };
+    let finished =
+        Finished { result, into: None, text, stop, model: model.into(), usage, latency_ms: 0, standing: None };
     let Some(include_usage) = stream else {
         let mut response = completion(id, created_s, model, &finished);
         response.headers_mut().remove(TURN_HEADER);
@@ -238,7 +239,7 @@ mod tests {
     fn finished(result: TurnResult) -> Finished {
         let (usage, stop) = (Usage { input_tokens: 3, output_tokens: 2, cached_tokens: 1 }, StopReason::Stop);
         let text = "he said \"hi\"".into();
-        Finished { result, into: None, text, stop, model: "m".into(), usage, latency_ms: 1 }
+        Finished { result, into: None, text, stop, model: "m".into(), usage, latency_ms: 1, standing: None }
     }
 
     fn turn() -> TurnId {

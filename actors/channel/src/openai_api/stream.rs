@@ -111,7 +111,8 @@ impl Stream {
                     | TurnProgress::StreamEnd { .. }
                     | TurnProgress::ToolStarted { .. }
                     | TurnProgress::ToolEnded { .. }
-                    | TurnProgress::Notice(_) => {
+                    | TurnProgress::Notice(_)
+                    | TurnProgress::Goal(_) => {
                         let more = self.follow.see(&shown);
                         self.chunks.text(&mut out, Some(self.mark()), &more);
                         if let TurnProgress::Notice(text) = &shown.event.what {

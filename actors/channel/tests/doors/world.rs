@@ -220,7 +220,16 @@ pub fn finished(result: TurnResult, text: &str) -> Finished {
         TurnResult::Failed | TurnResult::DeadLettered => StopReason::Error,
         TurnResult::Cancelled => StopReason::Aborted,
     };
-    Finished { result, into: None, text: text.to_owned(), stop, model: "m".into(), usage, latency_ms: 5 }
+    Finished {
+        result,
+        into: None,
+        text: text.to_owned(),
+        stop,
+        model: "m".into(),
+        usage,
+        latency_ms: 5,
+        standing: None,
+    }
 }
 
 /// What the transcript has of a turn that ended so.

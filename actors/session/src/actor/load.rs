@@ -264,7 +264,7 @@ impl Session {
             Some(TurnRecord::Ended { result, into, text, stop, usage, model }) => {
                 // What the other one answered is shown as its own.
                 let text = if into.is_some() { String::new() } else { text };
-                Finished { result, into, text, stop, model: model.into(), usage, latency_ms: 0 }
+                Finished { result, into, text, stop, model: model.into(), usage, latency_ms: 0, standing: None }
             }
             Some(TurnRecord::Open) => return,
             // It was cancelled with the transcript that it stands in.
@@ -276,6 +276,7 @@ impl Session {
                 model: Arc::clone(&self.shared.rules.model),
                 usage: Usage::default(),
                 latency_ms: 0,
+                standing: None,
             },
         };
         let what = TurnProgress::Finished(Arc::new(finished));

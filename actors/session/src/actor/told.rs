@@ -1,11 +1,13 @@
 //! What the outside is told: turn events, and how a turn ended.
 
+use std::sync::Arc;
+
 use actix::Context as Ctx;
 use domain::ids::{Attempt, MessageId, TurnId};
 use protocol::journal::LeftBy;
 use protocol::metrics::{ByKind, ByResult};
 use protocol::supervision::EventName;
-use protocol::turn::{TurnEvent, TurnResult};
+use protocol::turn::{Standing, TurnEvent, TurnProgress, TurnResult};
 
 use super::{Life, Session};
 use crate::turn::{Shown, Verdict};
@@ -14,7 +16,12 @@ use crate::turn::{Shown, Verdict};
 
 impl Session {
     pub(super) fn emit(&self, shown: Shown) {
-        let Shown { turn, attempt, seq, what } = shown;
+        let Shown { turn, attempt, seq, mut what } = shown;
+        if let (TurnProgress::Finished(finished), Life::Live(live)) = (&mut what, &self.state) {
+            let window_tokens = self.about(live).context_window_tokens;
+            let goal = live.ledger.tally().goal.clone();
+            Arc::make_mut(finished).standing = Some(Standing { window_tokens, goal });
+        }
         self.shared.events.emit(TurnEvent { key: self.lease.key().clone(), turn, attempt, seq, what });
     }
 

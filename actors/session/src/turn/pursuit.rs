@@ -19,6 +19,8 @@ pub struct Pursuit {
     continuations: u32,
     /// Whether it is to be told so with the next call.
     told: bool,
+    /// Whether people are to be told of the goal, once what changed of it is durable.
+    news: bool,
 }
 
 /// What follows from an answer.
@@ -51,7 +53,14 @@ impl Pursuit {
     /// The goal that is to be written down with the user's line.
     pub fn take_new(&mut self) -> Option<Goal> {
         let new = std::mem::take(&mut self.sets);
+        self.news |= new;
         self.goal.as_deref().filter(|_| new).cloned()
+    }
+
+    /// What people are to be told of the goal; to be asked when all that was written of it is durable.
+    pub fn take_news(&mut self) -> Option<Arc<Goal>> {
+        let news = std::mem::take(&mut self.news);
+        self.goal.clone().filter(|_| news)
     }
 
     /// The goal, while it is worked on.
@@ -65,6 +74,7 @@ impl Pursuit {
         if let Some((status, recap)) = declared(&answer.text) {
             let ended = goal.ended(status, recap);
             self.goal = Some(Arc::new(ended.clone()));
+            self.news = true;
             return Onward::Ends(ended);
         }
         if others_wait || self.continuations >= CONTINUATIONS_MAX {
@@ -138,11 +148,13 @@ mod tests {
         pursuit.follow(Some(&Arc::new(Goal::new("old"))));
         assert_eq!(pursuit.take_new(), Some(Goal::new("a site")));
         assert_eq!(pursuit.take_new(), None);
+        assert_eq!((pursuit.take_news(), pursuit.take_news()), (Some(Arc::new(Goal::new("a site"))), None));
         assert_eq!(pursuit.judge(&said("begun"), false), Onward::Yes);
         assert_eq!(pursuit.judge(&said("begun"), true), Onward::No, "others wait");
         assert_eq!((pursuit.take_nudge(), pursuit.take_nudge(), pursuit.rounds(7)), (Some(Nudge::Goal), None, 14));
         let ended = Goal::new("a site").ended(Status::Completed, Some("it is up".into()));
-        assert_eq!(pursuit.judge(&said("GOAL: completed it is up"), false), Onward::Ends(ended));
+        assert_eq!(pursuit.judge(&said("GOAL: completed it is up"), false), Onward::Ends(ended.clone()));
+        assert_eq!((pursuit.take_news(), pursuit.take_news()), (Some(Arc::new(ended)), None));
         assert_eq!(pursuit.judge(&said("more"), false), Onward::No, "it has ended");
     }
 

@@ -295,7 +295,8 @@ impl Running {
         let accepted_ms = self.accepted.as_ref().map_or(now.wall_ms, |accepted| accepted.accepted_ms);
         let latency_ms = now.wall_ms.saturating_sub(accepted_ms);
         let Ending { result, text, stop, model, reason: _ } = ending;
-        let finished = Finished { result, into: None, text, stop, model, usage: self.usage, latency_ms };
+        let finished =
+            Finished { result, into: None, text, stop, model, usage: self.usage, latency_ms, standing: None };
         (latency_ms, self.show(TurnProgress::Finished(Arc::new(finished))))
     }
 

@@ -70,7 +70,19 @@ fn attempt(rounds: &[Round]) -> (Vec<TurnProgress>, Finished) {
         }
     }
     let (result, stop, model) = (TurnResult::Done, StopReason::Stop, "m".into());
-    (events, Finished { result, into: None, text: answer, stop, model, usage: Usage::default(), latency_ms: 0 })
+    (
+        events,
+        Finished {
+            result,
+            into: None,
+            text: answer,
+            stop,
+            model,
+            usage: Usage::default(),
+            latency_ms: 0,
+            standing: None,
+        },
+    )
 }
 
 /// All events of a turn whose first attempt may have been cut: attempt, number, what happened.

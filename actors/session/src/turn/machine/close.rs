@@ -114,6 +114,7 @@ impl Machine {
             model: Arc::clone(&self.rules.model),
             usage: Usage::default(),
             latency_ms,
+            standing: None,
         };
         let what = TurnProgress::Finished(Arc::new(finished));
         out.push(Effect::Emit(Shown { turn: item.turn, attempt, seq: 1, what }));

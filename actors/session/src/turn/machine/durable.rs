@@ -25,6 +25,7 @@ impl Machine {
                 out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more: true, merge: true })));
             }
         }
+        self.tell_goal(out);
         let into = self.turn.as_ref().map(|turn| turn.id());
         self.show_joined(&pending.joined, into, now, out);
         if pending.ends_turn {
@@ -54,6 +55,16 @@ impl Machine {
             self.go_on(now, out);
         }
         self.begin_next(now, out);
+    }
+
+    /// What is told of the goal holds: nothing that was written of it waits for its commit any more.
+    fn tell_goal(&mut self, out: &mut Vec<Effect>) {
+        if self.commits.is_empty()
+            && let Some(turn) = self.turn.as_deref_mut()
+            && let Some(goal) = turn.pursuit.take_news()
+        {
+            out.push(Effect::Emit(turn.show(TurnProgress::Goal(goal))));
+        }
     }
 
     /// Everything of the running turn is durable: what next?

@@ -155,6 +155,7 @@ impl Machine {
                 model: Arc::clone(&self.rules.model),
                 usage: Usage::default(),
                 latency_ms,
+                standing: None,
             };
             let (turn, attempt) = (item.turn, Attempt::FIRST);
             let what = TurnProgress::Finished(Arc::new(finished));
