@@ -45,4 +45,5 @@ mod tidy;
 #[cfg(feature = "otel")]
 mod traces;
 mod unified;
+mod waiting;
 mod workspace;

@@ -245,6 +245,21 @@ async fn an_answer_that_was_cut_at_the_limit_says_so() {
 }
 
 #[tokio::test]
+async fn what_the_program_tells_is_a_comment_that_ends_with_a_single_newline() {
+    let (world, address, _) = open(ApiConfig::new("m")).await;
+    let socket = send(address, "POST", CHAT, "", &ask("hi", json!({"stream": true}))).await;
+    let message = world.message().await;
+    let mut turn = world.play(&message.key, message.turn);
+    turn.start().say("Hel").emit(TurnProgress::Notice("The beginning\nwas summarised.".into()));
+    turn.say("lo").end("Hello").finish(TurnResult::Done, "Hello");
+    let body = receive(socket).await.body;
+    let (before, behind) = body.split_once("\n: The beginning was summarised.\n").expect("the comment, on a line");
+    // A blank line there would be an event without data to the official Python client.
+    assert!(before.ends_with('\n') && behind.starts_with("id: "), "{body}");
+    assert_eq!(text(&chunks(&body)), "Hello");
+}
+
+#[tokio::test]
 async fn no_answer_in_time_is_a_504_and_cancels() {
     let config = ApiConfig { timeout: Duration::from_millis(20), ..ApiConfig::new("m") };
     let (world, address, _) = open(config).await;
