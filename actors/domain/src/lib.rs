@@ -7,6 +7,7 @@ pub mod budget;
 pub mod chat;
 pub mod command;
 pub mod compaction;
+pub mod cron;
 pub mod exchange;
 pub mod goal;
 pub mod history;

@@ -63,7 +63,15 @@ fn schedule(theirs: Option<&Value>) -> Option<Value> {
             Some(json!({"kind": "at", "atMs": at}))
         }
         "every" => Some(json!({"kind": "every", "everyMs": field("everyMs")?.as_u64()?})),
-        "cron" => Some(json!({"kind": "cron", "expr": field("expr")?.as_str()?, "tz": field("tz")})),
+        "cron" => Some(json!({"kind": "cron", "expr": seconds_last(field("expr")?.as_str()?), "tz": field("tz")})),
         _ => None,
+    }
+}
+
+/// Of six fields, seconds stand first there, and last here.
+fn seconds_last(expr: &str) -> String {
+    match expr.split_ascii_whitespace().collect::<Vec<_>>().as_slice() {
+        [second, rest @ ..] if rest.len() == 5 => format!("{} {second}", rest.join(" ")),
+        _ => expr.to_owned(),
     }
 }

@@ -128,6 +128,7 @@ fn jobs_keep_their_originals() {
          "payload": {"kind": "agentTurn", "message": "water"}, "delivery": {"channel": "telegram", "to": "1"}, "x": 1},
         {"id": "j2", "schedule": {"kind": "at", "at": "2026-03-01T10:00:00Z"}, "payload": {"kind": "systemEvent", "text": "now"}},
         {"id": "j3", "schedule": {"kind": "moon"}},
+        {"id": "j4", "schedule": {"kind": "cron", "expr": "30 0 9 * * 1"}},
     ]});
     let (ours, remarks) = map_jobs(&theirs);
     let jobs = ours["jobs"].as_array().unwrap();
@@ -138,5 +139,6 @@ fn jobs_keep_their_originals() {
         (&json!(1_772_359_200_000_u64), &json!("now"))
     );
     assert_eq!((&jobs[2]["enabled"], remarks.len()), (&Value::Bool(false), 1));
+    assert_eq!(jobs[3]["schedule"]["expr"], "0 9 * * 1 30");
     assert!(jobs.iter().zip(theirs["jobs"].as_array().unwrap()).all(|(ours, theirs)| ours["openclaw"] == *theirs));
 }
