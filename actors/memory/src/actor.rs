@@ -195,8 +195,9 @@ impl Memory {
             Some((Summary::Raw(_), _)) => Arc::clone(&job.ask.raw),
             Some((Summary::Nothing, _)) | None => return self.tell(number),
         };
-        let (archive, ports, key) = (Arc::clone(&self.archive), self.ports.clone(), job.ask.key.clone());
-        let write = move || archive.append(&*ports.disk, &key, &content, ports.clock.wall_ms());
+        let (archive, ports) = (Arc::clone(&self.archive), self.ports.clone());
+        let (key, part) = (job.ask.key.clone(), job.ask.part.clone());
+        let write = move || archive.append(&*ports.disk, (&key, &part), &content, ports.clock.wall_ms());
         let appended = offload(&*self.ports.offload, write);
         ctx.spawn(appended.into_actor(self).map(move |appended, memory, ctx| {
             let why = match appended {

@@ -1,10 +1,11 @@
 //! The archive of conversations: `memory/history.jsonl` in the workspace, one JSON object a line, only ever appended to.
 //!
 //! ```json
-//! {"cursor":7,"timestamp":"2026-11-30 14:19","content":"...","session_key":"cli:direct"}
+//! {"cursor":7,"timestamp":"2026-11-30 14:19","content":"...","session_key":"cli:direct","part":"00c0….a41f…"}
 //! ```
 //!
-//! Cursors grow by one. `memory/.cursor` has the last one as decimal text; it may be missing or late. A line that a cut
+//! `part` names the messages of the session that the line is about, by the ids of the first and the last one; lines of
+//! others have none. Cursors grow by one. `memory/.cursor` has the last one as decimal text; it may be missing or late. A line that a cut
 //! write left unfinished stays as it is, alone on its line: readers leave it out. No part of the way is followed where
 //! it is a link, since tools may write in the workspace. All functions block.
 //!
@@ -18,6 +19,7 @@ use domain::ids::SessionKey;
 use domain::text::ellipsis;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use protocol::edit::Part;
 use serde::{Deserialize, Serialize};
 use supervision::ports::{Disk, DiskFile, Open};
 
@@ -45,6 +47,8 @@ struct Line {
     content: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    part: Option<String>,
 }
 
 // === impl Archive ===
@@ -55,9 +59,16 @@ impl Archive {
         Self { workspace, zone, writing: Mutex::new(()) }
     }
 
-    /// Appends what a session said, and gives its cursor. On the device when this returns; after an error nothing of it, or
-    /// a part that readers leave out. What stands there last already is not written again.
-    pub fn append(&self, disk: &dyn Disk, key: &SessionKey, content: &str, now_ms: u64) -> io::Result<u64> {
+    /// Appends what is kept of a part of a session, and gives its cursor. On the device when this returns; after an error
+    /// nothing of it, or a piece that readers leave out. A part of which the end of the file has a line already gets no
+    /// second one: a kill before the conversation was changed has it summarised again.
+    pub fn append(
+        &self,
+        disk: &dyn Disk,
+        (key, part): (&SessionKey, &Part),
+        content: &str,
+        now_ms: u64,
+    ) -> io::Result<u64> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.workspace.join(DIRECTORY);
         disk.create_dir_all(&directory)?;
@@ -65,12 +76,11 @@ impl Archive {
         let length = file.length()?;
         let content = ellipsis(content, CONTENT_CHARS_MAX);
         let tail = read(&*file, length.saturating_sub(TAIL_BYTES), length)?;
-        let last = last_line(&tail);
-        let is_same = |line: &Line| line.content == content && line.session_key.as_deref() == Some(key.as_str());
-        if let Some(last) = last.as_ref().filter(|last| is_same(last)) {
-            return Ok(last.cursor);
+        let part = format!("{}.{}", part.first, part.last);
+        if let Some(cursor) = kept(&tail, key, &part) {
+            return Ok(cursor);
         }
-        let known = match last {
+        let known = match last_line(&tail) {
             Some(last) => last.cursor,
             None => newest(&read(&*file, 0, length)?),
         };
@@ -80,6 +90,7 @@ impl Archive {
             timestamp: self.time(now_ms),
             content: content.into_owned(),
             session_key: Some(key.as_str().to_owned()),
+            part: Some(part),
         };
         let lead = if length > 0 && tail.last() != Some(&b'\n') { "\n" } else { "" };
         let text = format!("{lead}{}\n", serde_json::to_string(&line).map_err(io::Error::other)?);
@@ -135,10 +146,20 @@ fn last_line(tail: &[u8]) -> Option<Line> {
     serde_json::from_slice(last).ok()
 }
 
-/// The highest cursor of all lines that are some.
+/// All that are lines.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = Line> {
+    bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok())
+}
+
+/// The highest cursor.
 fn newest(bytes: &[u8]) -> u64 {
-    let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok());
-    lines.map(|line| line.cursor).max().unwrap_or(0)
+    lines(bytes).map(|line| line.cursor).max().unwrap_or(0)
+}
+
+/// The cursor of the line about that part.
+fn kept(tail: &[u8], key: &SessionKey, part: &str) -> Option<u64> {
+    let is_it = |line: &Line| line.part.as_deref() == Some(part) && line.session_key.as_deref() == Some(key.as_str());
+    lines(tail).find(is_it).map(|line| line.cursor)
 }
 
 #[cfg(test)]
@@ -153,6 +174,10 @@ mod tests {
 
     fn key() -> SessionKey {
         SessionKey::new("cli:direct").unwrap()
+    }
+
+    fn part(last: &str) -> Part {
+        Part { first: "f".to_owned(), last: last.to_owned() }
     }
 
     fn archive() -> (Arc<PowerCutDisk>, Archive) {
@@ -175,17 +200,17 @@ mod tests {
     #[test]
     fn lines_are_of_the_form_that_others_read() {
         let (disk, archive) = archive();
-        assert_eq!(archive.append(&*disk, &key(), "one \"two\"", AT_MS).unwrap(), 1);
-        assert_eq!(archive.append(&*disk, &key(), "three", AT_MS).unwrap(), 2);
+        assert_eq!(archive.append(&*disk, (&key(), &part("1")), "one \"two\"", AT_MS).unwrap(), 1);
+        assert_eq!(archive.append(&*disk, (&key(), &part("2")), "three", AT_MS).unwrap(), 2);
         assert_eq!(
             text(&disk, HISTORY_FILE),
-            "{\"cursor\":1,\"timestamp\":\"2026-11-30 15:19\",\"content\":\"one \\\"two\\\"\",\"session_key\":\"cli:direct\"}\n\
-             {\"cursor\":2,\"timestamp\":\"2026-11-30 15:19\",\"content\":\"three\",\"session_key\":\"cli:direct\"}\n"
+            "{\"cursor\":1,\"timestamp\":\"2026-11-30 15:19\",\"content\":\"one \\\"two\\\"\",\"session_key\":\"cli:direct\",\"part\":\"f.1\"}\n\
+             {\"cursor\":2,\"timestamp\":\"2026-11-30 15:19\",\"content\":\"three\",\"session_key\":\"cli:direct\",\"part\":\"f.2\"}\n"
         );
         assert_eq!(text(&disk, CURSOR_FILE), "2");
         assert_eq!(domain::prompt::read_past(&text(&disk, HISTORY_FILE), 1).len(), 1);
         let long = "é".repeat(CONTENT_CHARS_MAX + 1);
-        archive.append(&*disk, &key(), &long, AT_MS).unwrap();
+        archive.append(&*disk, (&key(), &part("3")), &long, AT_MS).unwrap();
         let past = domain::prompt::read_past(&text(&disk, HISTORY_FILE), 2);
         assert_eq!(past[0].text.chars().count(), CONTENT_CHARS_MAX);
     }
@@ -208,7 +233,7 @@ mod tests {
             if !note.is_empty() {
                 put(&disk, CURSOR_FILE, note);
             }
-            assert_eq!(archive.append(&*disk, &key(), "new", AT_MS).unwrap(), cursor, "{history} {note}");
+            assert_eq!(archive.append(&*disk, (&key(), &part("1")), "new", AT_MS).unwrap(), cursor, "{history} {note}");
             let after = text(&disk, HISTORY_FILE);
             assert!(after.starts_with(&history), "nothing is taken away");
             let whole = domain::prompt::read_past(&after, cursor - 1);
@@ -217,18 +242,28 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_there_last_is_not_written_again_and_a_full_disk_leaves_no_half_line() {
+    fn a_part_has_one_line_whatever_is_said_of_it_and_a_full_disk_leaves_no_half_line() {
         let (disk, archive) = archive();
-        for _ in 0..2 {
-            assert_eq!(archive.append(&*disk, &key(), "same", AT_MS).unwrap(), 1);
-        }
         let other = SessionKey::new("cli:other").unwrap();
-        assert_eq!(archive.append(&*disk, &other, "same", AT_MS).unwrap(), 2);
+        let append = |key: &SessionKey, last: &str, content: &str| {
+            archive.append(&*disk, (key, &part(last)), content, AT_MS).map_err(|error| error.kind())
+        };
+        for (key, last, content, cursor) in [
+            (&key(), "1", "once", 1),
+            (&key(), "1", "in other words", 1),
+            (&other, "1", "once", 2),
+            (&key(), "2", "once", 3),
+            // Lines of others came behind it meanwhile.
+            (&key(), "1", "and again", 1),
+        ] {
+            assert_eq!(append(key, last, content), Ok(cursor), "{last} {content}");
+        }
         let before = text(&disk, HISTORY_FILE);
+        assert_eq!(before.lines().count(), 3, "{before}");
         disk.set_full(true);
-        assert!(archive.append(&*disk, &key(), "more", AT_MS).is_err());
+        assert!(append(&key(), "3", "more").is_err());
         disk.set_full(false);
         assert_eq!(text(&disk, HISTORY_FILE), before);
-        assert_eq!(archive.append(&*disk, &key(), "more", AT_MS).unwrap(), 3);
+        assert_eq!(append(&key(), "3", "more"), Ok(4));
     }
 }

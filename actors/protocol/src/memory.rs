@@ -5,7 +5,8 @@
 //! | [`Summarise`] | session | one [`Summarised`] at `reply_to`, none once it is cancelled | any |
 //!
 //! When [`Summarised`] arrives, what was summarised is a line of `memory/history.jsonl` on the device, or the disk has
-//! refused it, which is logged: the transcript has it all the same. Asked again, it is summarised and kept again.
+//! refused it, which is logged: the transcript has it all the same. Asked again, it is summarised again, and its line stays
+//! the first one.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use domain::ids::SessionKey;
 use domain::request::ChatRequest;
 use tokio_util::sync::CancellationToken;
 
+use crate::edit::Part;
 use crate::turn::{Pulse, Stamp};
 
 /// Asks for a summary of a part of a conversation. It waits for the right to call the model itself.
@@ -24,6 +26,8 @@ pub struct Summarise {
     pub stamp: Stamp,
     /// Of whose conversation.
     pub key: SessionKey,
+    /// Which part. What is kept of it is one line, however often it is asked for.
+    pub part: Part,
     /// The part, and what is asked of the model behind it. `None`: it is more than one request holds, and is archived as it
     /// is.
     pub request: Option<ChatRequest>,

@@ -3,6 +3,7 @@ use std::path::Path;
 use domain::chat::{AssistantMessage, StopReason, Usage};
 use domain::ids::{Attempt, Epoch, SessionKey, TurnId};
 use domain::request::{ChatRequest, ToolChoice};
+use protocol::edit::Part;
 use protocol::provider::{Delta, Failure, FailureKind};
 use protocol::turn::Pulse;
 use supervision::log::MemoryLog;
@@ -71,6 +72,7 @@ impl Stage {
         let summarise = Summarise {
             stamp,
             key: SessionKey::new("api:1").unwrap(),
+            part: Part { first: "f".to_owned(), last: self.asked.to_string() },
             request,
             raw: raw.into(),
             pulse: pulse.clone(),

@@ -182,10 +182,11 @@ impl Session {
             self.end_compaction(Err(EditError::NotCompacted(NOTHING_TO_DO.to_owned())), ctx);
             return;
         };
-        compaction.part = Some(part);
+        compaction.part = Some(part.clone());
         let ask = Summarise {
             stamp: compaction.stamp,
             key: self.lease.key().clone(),
+            part,
             request,
             raw,
             pulse: compaction.pulse.clone(),
