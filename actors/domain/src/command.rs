@@ -64,6 +64,11 @@ pub enum Command {
         /// Its first message, for the model; that is no command any more.
         rest: Option<String>,
     },
+    /// Go on with the conversation, and read everything anew that the model is told besides.
+    Refresh {
+        /// A message for the model; that is no command any more.
+        rest: Option<String>,
+    },
     /// Have the model sum up all but the last messages.
     Compact {
         /// What the summary is to keep above all.
@@ -157,13 +162,18 @@ pub const TABLE: &[Entry] = &[
         "what becomes of messages that come while a turn runs; `/queue default` as configured",
     ),
     entry("/new", "/new [message]", "begin a new conversation, with that message or the next"),
-    entry("/reset", "/reset [message]", "the same"),
+    entry(
+        "/reset",
+        "/reset [message]",
+        "the same; `/reset soft [message]` goes on, and reads instructions and skills anew",
+    ),
     entry("/compact", "/compact [instructions]", "sum up all but the last 8 messages, to make room"),
     entry("/history", "/history [number]", "the last messages, 10 if no number is given, at most 50"),
     entry("/tree", "/tree", "the entries of the conversation and its branches"),
     entry("/branch", "/branch entry", "go on behind that entry; what came after it stays, as a branch"),
     entry("/label", "/label entry [text]", "name an entry; without a text, take its name away"),
     entry("/name", "/name text", "name this session"),
+    entry("/title", "/title text", "the same"),
     entry("/model", "/model [preset]", "which model answers here; with a preset, or `default`, that one from now on"),
     entry(
         "/think",
@@ -182,7 +192,7 @@ pub const TABLE: &[Entry] = &[
 
 /// Commands of other versions.
 const ABSENT: &[&str] =
-    &["/dream", "/dream-log", "/dream-prompt", "/dream-restore", "/evaluator-prompt", "/pairing", "/title", "/trigger"];
+    &["/dream", "/dream-log", "/dream-prompt", "/dream-restore", "/evaluator-prompt", "/pairing", "/trigger"];
 
 const fn entry(name: &'static str, usage: &'static str, what: &'static str) -> Entry {
     Entry { name, usage, what }
@@ -194,9 +204,6 @@ pub fn parse(text: &str) -> Parsed {
     let lower = word.to_lowercase();
     if let Some(name) = ABSENT.iter().find(|name| **name == lower) {
         return Parsed::Refused(Refused::Absent { name });
-    }
-    if lower == "/reset" && rest.eq_ignore_ascii_case("soft") {
-        return Parsed::Refused(Refused::Absent { name: "/reset soft" });
     }
     let Some(entry) = TABLE.iter().find(|entry| entry.name == lower) else {
         let nearest = nearest::nearest(&lower, TABLE.iter().map(|entry| entry.name));
@@ -259,6 +266,10 @@ fn understand(name: &str, rest: &str) -> Option<Parsed> {
 fn understand_turn(name: &str, rest: &str) -> Option<Command> {
     let text = (!rest.is_empty()).then(|| rest.to_owned());
     match (name, text) {
+        ("/reset", Some(rest)) => Some(match soft(&rest) {
+            Some(rest) => Command::Refresh { rest: (!rest.is_empty()).then(|| rest.to_owned()) },
+            None => Command::New { rest: Some(rest) },
+        }),
         ("/new" | "/reset", rest) => Some(Command::New { rest }),
         ("/compact", asked) => Some(Command::Compact { asked }),
         ("/history", None) => Some(Command::History(HISTORY_MESSAGES)),
@@ -273,7 +284,7 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
             let text = Some(text.trim()).filter(|text| !text.is_empty());
             Some(Command::Label { entry: entry.to_owned(), text: text.map(str::to_owned) })
         }
-        ("/name", Some(name)) => Some(Command::Name(one_line(&name))),
+        ("/name" | "/title", Some(name)) => Some(Command::Name(one_line(&name))),
         ("/model", preset) => match preset {
             Some(preset) if preset.contains(char::is_whitespace) => None,
             preset => Some(Command::Model(preset)),
@@ -294,6 +305,12 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
         ("/context", None) => Some(Command::Context),
         (_, _) => None,
     }
+}
+
+/// What stands behind the word `soft`, if the text begins with it.
+fn soft(rest: &str) -> Option<&str> {
+    let (word, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    word.eq_ignore_ascii_case("soft").then(|| rest.trim_start())
 }
 
 // === impl Refused ===

@@ -29,6 +29,9 @@ const TREE_CHARS_MAX: usize = 60;
 const TREE_MAX: usize = 40;
 
 const NOTHING_SAID: &str = "Nothing has been said here yet.";
+/// What is told when everything was read anew.
+pub const REFRESHED: &str =
+    "The conversation goes on. Instructions, memory and skills of the workspace were read anew.";
 /// What is told when the transcript cannot be read.
 pub const UNREADABLE: &str = "The conversation cannot be read right now; nothing was changed.";
 
@@ -56,7 +59,9 @@ pub fn follow(
         Command::Think(level) => return Ok(think(*level, read, &settings, ports)),
         Command::Goal(ask) => return Ok(goal(ask, read, ports)),
         // Those are done elsewhere.
-        Command::New { .. } | Command::Compact { .. } | Command::Skills => return Ok(tell(String::new())),
+        Command::New { .. } | Command::Refresh { .. } | Command::Compact { .. } | Command::Skills => {
+            return Ok(tell(String::new()));
+        }
         Command::Branch { entry } => Edit::Branch { to: Some(entry.clone()), summary: None },
         Command::Label { entry, text } => Edit::Label { entry: entry.clone(), text: text.clone() },
         Command::Name(name) => Edit::Rename { name: name.clone() },
@@ -78,6 +83,7 @@ fn done(command: &Command, drawn: &Drawn) -> String {
         Command::Label { entry, text: None } => format!("Entry {entry} has no label any more."),
         Command::Name(name) => format!("This session is called {name}."),
         Command::New { .. }
+        | Command::Refresh { .. }
         | Command::Compact { .. }
         | Command::History(_)
         | Command::Model(_)

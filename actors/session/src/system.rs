@@ -71,6 +71,8 @@ struct Made {
     /// Of these files, as they are asked for: at most one for each shape.
     frames: BTreeMap<Shape, Arc<Frame>>,
     looked_at: Option<Duration>,
+    /// Whether they are all read at the next look, also those that seem to be as they were.
+    distrusted: bool,
     projects: BTreeMap<PathBuf, Project>,
 }
 
@@ -154,15 +156,21 @@ impl SystemPrompt {
         }
     }
 
+    /// Has the files of the workspace read again at the next look, whatever they look like.
+    pub fn distrust(&self) {
+        let mut made = self.made();
+        (made.looked_at, made.distrusted) = (None, true);
+    }
+
     /// Looks at the files again if they may have changed. Blocks: for the blocking pool.
     pub fn refresh(&self, ports: &Ports) {
         let now = ports.clock.mono();
         let known = {
-            let made = self.made();
+            let mut made = self.made();
             if made.looked_at.is_some_and(|looked_at| now.saturating_sub(looked_at) < FRESH_FOR) {
                 return;
             }
-            made.files.clone()
+            if std::mem::take(&mut made.distrusted) { Files::default() } else { made.files.clone() }
         };
         let desk = Desk {
             disk: &*ports.disk,

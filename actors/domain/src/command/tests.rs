@@ -40,6 +40,10 @@ fn spellings_of_commands_that_are_turns() {
         ("/new", Command::New { rest: None }),
         ("/NEW@bot what  now?\nThis:", Command::New { rest: text("what  now?\nThis:") }),
         ("/reset hi", Command::New { rest: text("hi") }),
+        ("/reset softly now", Command::New { rest: text("softly now") }),
+        ("/new soft", Command::New { rest: text("soft") }),
+        ("/reset Soft", Command::Refresh { rest: None }),
+        ("/reset soft\n what  now?", Command::Refresh { rest: text("what  now?") }),
         ("/compact", Command::Compact { asked: None }),
         ("/compact keep the  prices", Command::Compact { asked: text("keep the  prices") }),
         ("/history", Command::History(10)),
@@ -49,6 +53,7 @@ fn spellings_of_commands_that_are_turns() {
         ("/label 0a1b", Command::Label { entry: "0a1b".to_owned(), text: None }),
         ("/label 0a1b  the  fork ", Command::Label { entry: "0a1b".to_owned(), text: text("the  fork") }),
         ("/name Plans\nfor May", Command::Name("Plans for May".to_owned())),
+        ("/Title Plans\nfor June", Command::Name("Plans for June".to_owned())),
         ("/tree", Command::Tree),
         ("/usage", Command::Usage),
         ("/context", Command::Context),
@@ -62,6 +67,7 @@ fn spellings_of_commands_that_are_turns() {
         ("/branch a b", "/branch entry"),
         ("/label", "/label entry [text]"),
         ("/name", "/name text"),
+        ("/title", "/title text"),
         ("/tree x", "/tree"),
     ] {
         assert_eq!(parse(written), Parsed::Refused(Refused::Malformed { usage }), "{written:?}");
@@ -80,7 +86,6 @@ fn what_is_no_command_is_refused_in_words() {
         ("/помощь", "Unknown command /помощь. See /help. It was not sent to the model."),
         ("/stop it", "Please write it so: /stop [all]. It was not sent to the model."),
         ("/status now", "Please write it so: /status. It was not sent to the model."),
-        ("/reset Soft", "/reset soft is not available in this version. It was not sent to the model."),
         ("/Pairing list", "/pairing is not available in this version. It was not sent to the model."),
     ] {
         assert_eq!(told(text).as_deref(), Some(words), "{text:?}");

@@ -34,6 +34,10 @@ impl Session {
             if standing.behind {
                 return Ok((standing, None));
             }
+            if matches!(command, Command::Refresh { .. }) {
+                shared.system.refresh(ports);
+                return Ok((standing, Some(Commanded { text: answers::REFRESHED.to_owned(), drawn: None })));
+            }
             if command == Command::Skills {
                 let skills = if shared.system.remembers(kind) { shared.system.skills() } else { Vec::new() };
                 return Ok((standing, Some(Commanded { text: answers::skills(&skills), drawn: None })));

@@ -182,6 +182,8 @@ pub enum Input {
 pub enum Effect {
     /// Read an accepted message; answer with [`Input::Read`] or [`Input::Unreadable`].
     ReadBody(LogPosition),
+    /// Have everything that the model is told read anew for the running turn.
+    Refresh,
     /// Find out whether the conversation begins anew with the running turn; answer with [`Input::AnewKnown`].
     AskAnew,
     /// Answer with [`Input::Woke`] after that time.

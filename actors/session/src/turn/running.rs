@@ -33,6 +33,8 @@ pub(super) struct Running {
     pub body: TurnBody,
     /// What the body asks for, if it is a command: then no model is called.
     pub command: Option<Command>,
+    /// Whether what the model is told is read anew for it.
+    pub refresh: bool,
     /// Until the body is read.
     pub cut: Option<Box<Cut>>,
     pub attempt: Attempt,
@@ -144,6 +146,7 @@ impl Running {
             accepted: None,
             body: TurnBody::text(""),
             command: None,
+            refresh: false,
             cut,
             attempt: Attempt::FIRST,
             round: 0,

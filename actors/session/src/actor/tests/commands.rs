@@ -117,3 +117,30 @@ fn a_long_conversation_is_summarised_as_asked_but_for_its_last_messages() {
         stage.finished().await;
     });
 }
+
+#[test]
+fn a_soft_reset_goes_on_and_reads_the_workspace_anew() {
+    run_paused("soft", async {
+        let mut stage = Stage::new();
+        let write = |stage: &Stage, text: &str| {
+            let file = stage.disk.open(Path::new("/w/AGENTS.md"), Open::Create).unwrap();
+            file.write_at(text.as_bytes(), 0).unwrap();
+        };
+        write(&stage, "Speak of apples.");
+        stage.turn("hello", "world").await;
+        write(&stage, "Speak of pears. ");
+        // Within the time for which the files are trusted.
+        stage.say("/reset soft and now?");
+        let call = stage.called().await;
+        assert_eq!(texts(&call), ["hello", "world", "and now?"]);
+        assert!(call.request.system.contains("Speak of pears."), "{}", call.request.system);
+        stage.complete(&call, answer("this"));
+        stage.finished().await;
+        let said = told(&mut stage, "/reset soft").await;
+        assert!(said.starts_with("The conversation goes on."), "{said}");
+        assert_eq!(told(&mut stage, "/title Fruit").await, "This session is called Fruit.");
+        stage.say("more");
+        let call = stage.called().await;
+        assert_eq!(texts(&call), ["hello", "world", "and now?", "this", "more"]);
+    });
+}

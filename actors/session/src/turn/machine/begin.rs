@@ -143,6 +143,9 @@ impl Machine {
         turn.body = body.unwrap_or_else(|_| TurnBody::text(""));
         turn.progress = now.mono;
         turn.take_command();
+        if turn.refresh {
+            out.push(Effect::Refresh);
+        }
         if let Some(cut) = turn.cut.take() {
             self.begin_again(&cut, now, out);
             return;

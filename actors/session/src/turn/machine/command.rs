@@ -2,8 +2,8 @@
 //! what they change, the command, and what its sender is told. A cut one is followed again: it changed nothing yet.
 //!
 //! `/new` is done here, the others outside: [`Effect::Command`] is answered with [`Input::Commanded`](crate::turn::Input).
-//! `/new` with a text behind it is a message, with which the conversation begins anew, and `/goal` with one a message with
-//! which the work on a goal begins.
+//! `/new` with a text behind it is a message, with which the conversation begins anew, `/goal` with one a message with
+//! which the work on a goal begins, and `/reset soft` with one a message before which everything is read anew.
 
 use std::sync::Arc;
 
@@ -29,7 +29,12 @@ impl Running {
                 self.pursuit.set(&objective);
                 (false, Some(objective))
             }
+            Parsed::Turn(Command::Refresh { rest: Some(rest) }) => {
+                self.refresh = true;
+                (false, Some(rest))
+            }
             Parsed::Turn(command) => {
+                self.refresh = matches!(command, Command::Refresh { .. });
                 let anew = matches!(command, Command::New { .. });
                 self.command = Some(command);
                 (anew, None)

@@ -129,7 +129,7 @@ impl World {
                 Effect::ReadBody(at) => self.reading.push_back(at.0),
                 Effect::AskAnew => self.give(Input::AnewKnown),
                 Effect::Wake(_) => assert!(!std::mem::replace(&mut self.wakes, true), "woken twice"),
-                Effect::QueueKept => {}
+                Effect::QueueKept | Effect::Refresh => {}
                 Effect::Began(turn, _) => {
                     assert!(self.begun.is_none(), "two turns at once");
                     let dropped = self.queue.drop != QueueDrop::Refuse;
