@@ -43,6 +43,8 @@ pub struct Tally {
     pub named: bool,
     /// What the last model call of it took.
     pub last: Option<Usage>,
+    /// Whether earlier messages were summarised, and nothing was said since.
+    pub condensed: bool,
     /// What it works on.
     pub goal: Option<Arc<Goal>>,
 }
@@ -52,6 +54,16 @@ impl Tally {
     pub fn see(&mut self, entry: &Entry) {
         if let Some(goal) = goal::set_by(entry) {
             self.goal = goal;
+        }
+        match &entry.kind {
+            EntryKind::Compaction { .. } => self.condensed = true,
+            EntryKind::User(_) | EntryKind::Assistant(_) | EntryKind::Reset { .. } => self.condensed = false,
+            EntryKind::ToolResult(_)
+            | EntryKind::Shown(_)
+            | EntryKind::BranchSummary(_)
+            | EntryKind::Silent(_)
+            | EntryKind::Leaf { .. }
+            | EntryKind::Opaque => {}
         }
         match &entry.kind {
             EntryKind::User(user) => self.messages += u32::from(!user.is_command()),
@@ -116,5 +128,24 @@ mod tests {
         assert_eq!((end.preset.as_deref(), end.effort.as_deref()), (Some("fast"), Some("high")));
         assert_eq!(of(&[user, model, think, back, usual]).preset, None);
         assert_eq!(of(&[user, model, think, back, usual]).effort, None);
+    }
+
+    #[test]
+    fn a_conversation_is_condensed_until_something_is_said() {
+        let user = r#"{"type":"message","id":"a","message":{"role":"user","content":"hi"}}"#;
+        let answer = r#"{"type":"message","id":"b","message":{"role":"assistant","content":[],"provider":"p","model":"m","stopReason":"stop"}}"#;
+        let compaction = r#"{"type":"compaction","id":"c","summary":"s","firstKeptEntryId":"c","tokensBefore":1}"#;
+        let name = r#"{"type":"session_info","id":"d","name":"n"}"#;
+        let reset = r#"{"type":"reset","id":"e","reason":"new"}"#;
+        for (lines, expected) in [
+            (&[user, answer][..], false),
+            (&[user, answer, compaction], true),
+            (&[user, answer, compaction, name], true),
+            (&[user, answer, compaction, user], false),
+            (&[user, compaction, answer], false),
+            (&[user, answer, compaction, reset], false),
+        ] {
+            assert_eq!(of(lines).condensed, expected, "{lines:?}");
+        }
     }
 }

@@ -192,9 +192,9 @@ impl Session {
 
     /// The edit that is worked on is durable.
     pub(super) fn edit_done(&mut self, ctx: &mut Ctx<Self>) {
-        if let Life::Live(live) = &mut self.state
-            && let Some(outcome) = live.edits.as_mut().and_then(|edits| edits.outcome.take())
-        {
+        let Life::Live(live) = &mut self.state else { return };
+        live.machine.set_condensed(live.ledger.tally().condensed);
+        if let Some(outcome) = live.edits.as_mut().and_then(|edits| edits.outcome.take()) {
             self.end_edit(Ok(outcome), ctx);
         }
     }

@@ -178,6 +178,7 @@ impl Session {
             None => Vec::new(),
         };
         let turns = turn::Standing { cut, answered, queue: read.queue, dropped: dropped(&read.window.transcript) };
+        machine.set_condensed(ledger.tally().condensed);
         let effects = machine.load(loaded.inbox, loaded.through, early, turns, now);
         let inbox = machine.waiting();
         let row =

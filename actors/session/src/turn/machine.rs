@@ -57,6 +57,8 @@ pub struct Machine {
     closed: bool,
     /// An edit waits or is worked on: no turn begins, but one that was cut goes on.
     held: bool,
+    /// Earlier messages were summarised, and no turn has told of it.
+    condensed: bool,
     /// The transcript is to end.
     closing: Option<Box<Closing>>,
 }
@@ -116,6 +118,7 @@ impl Machine {
             checkpointed: false,
             closed: false,
             held: false,
+            condensed: false,
             closing: None,
         }
     }

@@ -13,19 +13,27 @@ fn small() -> Stage {
 }
 
 /// About 500 tokens.
-fn long(what: &str) -> String {
+pub(super) fn long(what: &str) -> String {
     format!("{what} {}", "word ".repeat(400))
 }
 
-async fn asked(stage: &mut Stage) -> Summarise {
+/// The stage after so many turns of that length.
+pub(super) async fn after(turns: usize, mut stage: Stage) -> Stage {
+    for number in 0..turns {
+        stage.turn(&long(&format!("question {number}")), "fine").await;
+    }
+    stage
+}
+
+pub(super) async fn asked(stage: &mut Stage) -> Summarise {
     stage.memory.next().await
 }
 
-fn summarised(ask: &Summarise, summary: Summary) {
+pub(super) fn summarised(ask: &Summarise, summary: Summary) {
     tell(&ask.reply_to, Summarised { stamp: ask.stamp, summary }).unwrap();
 }
 
-async fn notice(stage: &mut Stage) -> String {
+pub(super) async fn notice(stage: &mut Stage) -> String {
     loop {
         if let TurnProgress::Notice(text) = stage.event().await.what {
             return text.to_string();
@@ -34,17 +42,14 @@ async fn notice(stage: &mut Stage) -> String {
 }
 
 /// What the log says was changed.
-fn changes(stage: &Stage) -> Vec<String> {
+pub(super) fn changes(stage: &Stage) -> Vec<String> {
     stage.log.named(EventName::SessionEdited).into_iter().filter_map(|event| event.reason).collect()
 }
 
 #[test]
 fn a_conversation_that_fills_the_window_is_summarised_before_the_model_is_called() {
     run_paused("before a turn", async {
-        let mut stage = small();
-        for number in 0..4 {
-            stage.turn(&long(&format!("question {number}")), "fine").await;
-        }
+        let mut stage = after(4, small()).await;
         stage.say(&long("the fifth"));
         stage.permit().await;
         let ask = asked(&mut stage).await;
@@ -74,10 +79,7 @@ fn a_conversation_that_fills_the_window_is_summarised_before_the_model_is_called
 #[test]
 fn what_the_model_could_not_sum_up_is_left_out_all_the_same_and_nobody_tries_again() {
     run_paused("raw", async {
-        let mut stage = small();
-        for number in 0..4 {
-            stage.turn(&long(&format!("question {number}")), "fine").await;
-        }
+        let mut stage = after(4, small()).await;
         stage.say(&long("the fifth"));
         stage.permit().await;
         let ask = asked(&mut stage).await;
@@ -95,10 +97,7 @@ fn what_the_model_could_not_sum_up_is_left_out_all_the_same_and_nobody_tries_aga
 #[test]
 fn a_model_that_finds_the_request_too_long_is_asked_again_once_with_less() {
     run_paused("overflow", async {
-        let mut stage = Stage::new();
-        for number in 0..4 {
-            stage.turn(&long(&format!("question {number}")), "fine").await;
-        }
+        let mut stage = after(4, Stage::new()).await;
         let turn_seq = stage.say("and now?");
         let call = stage.called().await;
         let before = texts(&call).len();
@@ -119,10 +118,7 @@ fn a_model_that_finds_the_request_too_long_is_asked_again_once_with_less() {
 #[test]
 fn a_turn_that_is_stopped_gives_its_summary_up_and_a_late_one_changes_nothing() {
     run_paused("stopped", async {
-        let mut stage = small();
-        for number in 0..4 {
-            stage.turn(&long(&format!("question {number}")), "fine").await;
-        }
+        let mut stage = after(4, small()).await;
         stage.say(&long("the fifth"));
         stage.permit().await;
         let ask = asked(&mut stage).await;
@@ -153,10 +149,7 @@ fn a_conversation_of_one_message_is_not_summarised() {
 
 /// A conversation of which the last answer filled the window.
 async fn filled() -> Stage {
-    let mut stage = small();
-    for number in 0..3 {
-        stage.turn(&long(&format!("question {number}")), "fine").await;
-    }
+    let mut stage = after(3, small()).await;
     stage.turn("and now?", &"word ".repeat(800)).await;
     stage
 }
@@ -170,13 +163,30 @@ fn a_conversation_that_an_answer_has_filled_is_summarised_while_nobody_waits() {
         stage.logged(EventName::SessionEdited).await;
         assert_eq!(changes(&stage), ["compact"]);
         stage.say("go on");
+        assert!(notice(&mut stage).await.starts_with("Earlier messages were summarised meanwhile"));
         let call = stage.called().await;
         let shown = format!("{:?} {:?}", call.request.system_tail, texts(&call));
         assert!(shown.contains("they asked three things") && !shown.contains("question 0"), "{shown}");
         stage.complete(&call, answer("done"));
         stage.finished().await;
         assert!(stage.memory.try_next().is_none());
+        stage.say("and on");
+        let call = stage.called().await;
+        stage.complete(&call, answer("done"));
+        assert!(!tells_again(&mut stage).await, "it is told once");
     });
+}
+
+/// Whether the turn that ends next has a notice.
+async fn tells_again(stage: &mut Stage) -> bool {
+    let mut told = false;
+    loop {
+        let what = stage.event().await.what;
+        told |= matches!(what, TurnProgress::Notice(_));
+        if matches!(what, TurnProgress::Finished(_)) {
+            return told;
+        }
+    }
 }
 
 #[test]

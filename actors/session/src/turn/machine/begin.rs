@@ -16,6 +16,7 @@ use crate::turn::recover::{self, Cut, Decision};
 use crate::turn::running::{Phase, Running, Why};
 use crate::turn::{Batch, Effect, Now, Record};
 
+const CONDENSED: &str = "Earlier messages were summarised meanwhile; the transcript still has them.";
 const UNREADABLE: &str = "This message could not be read back and was given up.";
 const MALFORMED: &str = "This message could not be understood.";
 const OUTCOME_UNKNOWN: &str = "Error: the outcome of this call is unknown: the process was interrupted while it ran. \
@@ -152,6 +153,9 @@ impl Machine {
         }
         out.push(Effect::Began(turn.id(), turn.attempt));
         out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+        if turn.is_of_session() && std::mem::take(&mut self.condensed) && turn.anew.is_none() {
+            out.push(Effect::Emit(turn.show(TurnProgress::Notice(CONDENSED.into()))));
+        }
         if !understood {
             let batch = turn.failure("malformed", MALFORMED.to_owned(), &self.rules);
             self.save(batch, out);

@@ -20,9 +20,12 @@ pub const COMPACTIONS_MAX: u8 = 5;
 impl Running {
     /// Whether it has a conversation of which a part can be summarised.
     fn has_history(&self) -> bool {
-        self.body.history == HistorySource::Session
-            && !self.body.ephemeral
-            && (self.anew.is_none() || self.user_written)
+        self.is_of_session() && (self.anew.is_none() || self.user_written)
+    }
+
+    /// Whether the conversation of its session is what it goes on with.
+    pub fn is_of_session(&self) -> bool {
+        self.body.history == HistorySource::Session && !self.body.ephemeral
     }
 
     fn compact(&mut self, out: &mut Vec<Effect>) {
@@ -41,6 +44,11 @@ impl Machine {
     /// Whether the running turn has its conversation summarised before it calls the model with more than its budget.
     pub fn may_compact(&self) -> bool {
         self.turn.as_deref().is_some_and(|turn| turn.has_history() && turn.compactions > 0)
+    }
+
+    /// Says whether earlier messages were summarised outside of turns and nothing was said since: the next turn tells it.
+    pub fn set_condensed(&mut self, condensed: bool) {
+        self.condensed = condensed;
     }
 
     pub(super) fn over_budget(&mut self, now: Now, out: &mut Vec<Effect>) {

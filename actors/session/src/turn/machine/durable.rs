@@ -106,6 +106,7 @@ impl Machine {
     pub(super) fn finish(&mut self, now: Now, out: &mut Vec<Effect>) {
         let end = self.take_ending(now);
         let Some(turn) = self.turn.take() else { return };
+        self.condensed = false;
         let Some((shown, verdict)) = end else { return };
         out.push(Effect::Emit(shown));
         out.push(Effect::Ended(verdict));
