@@ -56,6 +56,8 @@ pub struct App {
     registry: Arc<Registry>,
     transcripts: Arc<Transcripts>,
     model: Arc<str>,
+    /// When silent conversations are summarised, if ever.
+    idle: Option<session::IdleRules>,
     phase: Arc<Phase>,
     board: Arc<Board>,
     /// Of processes that go on until they are stopped.

@@ -87,6 +87,17 @@ pub fn preset(loaded: &Loaded, model: &Model) -> session::Preset {
     }
 }
 
+/// When silent conversations are summarised, if ever: the built-in model has no words for it.
+pub fn idle_rules(loaded: &Loaded, model: &Model) -> Option<session::IdleRules> {
+    let defaults = &loaded.config.agents.defaults;
+    let (minutes, every) = (defaults.idle_compact_after_minutes, defaults.idle_compact_check_interval_seconds);
+    let is_real = !matches!(model.settings.backend, Backend::Offline);
+    (minutes > 0 && is_real).then(|| session::IdleRules {
+        after: Duration::from_secs(60 * u64::from(minutes)),
+        every: Duration::from_secs(every),
+    })
+}
+
 /// What sessions can be set to.
 pub fn presets(loaded: &Loaded) -> session::Presets {
     let choices = loaded.config.model_presets.iter().zip(loaded.presets.values());

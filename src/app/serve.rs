@@ -154,6 +154,20 @@ impl App {
         let looking =
             channel::gateway::prune::daily(doors.clone(), self.transcripts.clone(), pruning, shutdown.clone());
         serving.push(tokio::spawn(looking));
+        if let Some(rules) = self.idle {
+            let watch = session::IdleWatch {
+                transcripts: self.transcripts.clone(),
+                sessions: self.registry.clone(),
+                clock: self.ports.clock.clone(),
+                metrics: self.metrics.clone(),
+                rules,
+            };
+            let shutdown = shutdown.clone();
+            serving.push(tokio::spawn(async move {
+                // What is half done then is done or dropped by its session.
+                shutdown.run_until_cancelled(watch.run()).await;
+            }));
+        }
         if let Some(listener) = websocket {
             let door =
                 channel::websocket::serve(listener, doors.clone(), parts::websocket(&self.loaded), shutdown.clone());

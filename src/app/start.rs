@@ -72,7 +72,6 @@ impl App {
             Purpose::OneShot | Purpose::AtRest => None,
         };
         Ok(Self {
-            loaded,
             purpose,
             ports: ground.ports,
             metrics: ground.metrics,
@@ -83,6 +82,8 @@ impl App {
             journal: keepers.journal,
             registry: keepers.registry,
             transcripts: keepers.transcripts,
+            idle: parts::idle_rules(&loaded, &model),
+            loaded,
             model: model.model,
             phase,
             board,
@@ -230,6 +231,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
         context_block_limit: defaults.context_block_limit.map(u64::from),
         runtime_context: loaded.config.session.runtime_context,
         consolidation_per_mille: (defaults.consolidation_ratio * 1000.0).round() as u16,
+        idle_compact: parts::idle_rules(loaded, model).map(|rules| rules.after),
         titles: loaded.config.session.titles && matches!(model.settings.backend, provider::Backend::OpenAi(_)),
         max_tool_iterations: defaults.max_tool_iterations,
         max_tool_result_chars: defaults.max_tool_result_chars,

@@ -96,6 +96,10 @@ section! {
         bot_name: String = "greenroom".into(), Kind::Text;
         /// Skills that the model does not hear of, by name or directory.
         disabled_skills: Vec<String> = Vec::new(), Kind::TextList;
+        /// Minutes of silence after which all but the last 8 messages of a conversation are summarised; 0 is never.
+        idle_compact_after_minutes: u32 = 15, Kind::Whole(0, 525_600);
+        /// Seconds between two looks for such conversations.
+        idle_compact_check_interval_seconds: u64 = 60, Kind::Whole(1, 86_400);
         /// How hard a reasoning model thinks (`low`, `medium`, `high`, ...). Not set: the provider's choice.
         reasoning_effort: Option<String> = None, Kind::OptionalText;
         /// Longest hint at what a tool does, in characters.
@@ -106,7 +110,7 @@ section! {
     unused [
         "fallback_models" "max_concurrent_subagents" "fail_on_tool_error" "provider_retry_mode"
         "timezone_mode" "bot_icon"
-        "idle_compact_after_minutes" "session_ttl_minutes" "idle_compact_check_interval_seconds"
+        "session_ttl_minutes"
         "dream"
     ]
 }

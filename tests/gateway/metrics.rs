@@ -40,6 +40,7 @@ const KINDS: Says = Says::One(&[
 const DOORS: Says = Says::One(&["ws", "api", "webhook", "admin"]);
 const CHANNELS: Says = Says::One(&["webhook"]);
 const PROVIDERS: Says = Says::One(&["offline"]);
+const RESULTS_OF_SILENCE: Says = Says::One(&["done", "nothing", "overtaken", "unreachable", "failed"]);
 const TOOLS: Says = Says::One(&["exec", "list_dir", "read_file", "write_file", "unknown"]);
 
 /// Family, type, labels. A metric that is missing here fails the test: think of its labels, then add it.
@@ -62,6 +63,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_frame_bytes", "gauge", &[]),
     ("greenroom_handler_seconds", "histogram", &[("kind", KINDS)]),
     ("greenroom_hub_sessions", "gauge", &[]),
+    ("greenroom_idle_compactions", "counter", &[("result", RESULTS_OF_SILENCE)]),
     ("greenroom_inbox_messages", "gauge", &[]),
     ("greenroom_inbox_oldest_seconds", "gauge", &[]),
     ("greenroom_journal_batch_records", "histogram", &[]),

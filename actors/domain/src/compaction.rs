@@ -127,6 +127,13 @@ pub fn plan<E>(
     Ok(Plan { first_kept, summary: text, tokens_before: before, tokens_after: after })
 }
 
+/// How many messages of the conversation stand behind its last boundary.
+pub fn behind_boundary(tree: &TreeIndex) -> usize {
+    let path = tree.path();
+    let behind = path.iter().rev().take_while(|at| !tree.kind(**at).is_boundary());
+    behind.filter(|at| says_something(tree.kind(**at))).count()
+}
+
 /// Where in `messages` begins what is kept.
 fn first_kept(tree: &TreeIndex, messages: &[Position], keep: Keep<'_>) -> Option<usize> {
     let wanted = match keep {

@@ -69,6 +69,8 @@ pub enum Edit {
         part: Part,
         /// What came of its summary.
         summary: Summary,
+        /// What it is for.
+        occasion: Occasion,
     },
     /// What a session can mend of its transcript by itself: a torn end is moved aside, a missing header is appended.
     Repair,
@@ -86,6 +88,15 @@ pub enum Edit {
         /// For which system.
         format: Format,
     },
+}
+
+/// Why a part of a conversation is summarised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// It is long, or somebody asked for it.
+    Length,
+    /// Nothing was said for long.
+    Silence,
 }
 
 /// A part of a conversation, by the ids of its messages.
@@ -282,6 +293,8 @@ impl Edit {
             Self::Rename { .. } => "rename",
             Self::Branch { .. } => "branch",
             Self::Reset => "reset",
+            Self::Apply { occasion: Occasion::Silence, summary: Summary::Raw(_), .. } => "compact: idle, raw",
+            Self::Apply { occasion: Occasion::Silence, .. } => "compact: idle",
             Self::Apply { summary: Summary::Raw(_), .. } => RAW_WORD,
             Self::Compact { .. } | Self::Apply { .. } => "compact",
             Self::Scope { .. } => "scope",

@@ -9,6 +9,7 @@
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
 //! | [`Mail::Edit`] | doors | [`Edited`], once durable | behind the running turn, before those that wait |
+//! | [`Mail::Condense`] | whoever looks for silent sessions | [`Edited`], once durable | only while nothing else is to be done |
 //! | [`Mail::Close`] | doors | [`Closed`], once the end is durable and the file is away | never behind a turn |
 //! | [`Mail::Restore`] | doors | [`Restored`], once the file is back | after the load |
 //! | [`Mail::Passivate`] | registry | –; the session goes if it is idle | |
@@ -78,6 +79,11 @@ pub enum Mail {
         edit: Edit,
         /// Whether it waits while a turn runs.
         patience: Patience,
+        /// The answer.
+        reply: oneshot::Sender<Result<Edited, EditError>>,
+    },
+    /// Summarise all but the last messages, if nothing was said for long and nothing is to be done.
+    Condense {
         /// The answer.
         reply: oneshot::Sender<Result<Edited, EditError>>,
     },

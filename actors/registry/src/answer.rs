@@ -39,6 +39,7 @@ impl Registry {
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
             | Mail::Edit { .. }
+            | Mail::Condense { .. }
             | Mail::Close { .. }
             | Mail::Restore { .. }
             | Mail::Passivate

@@ -30,6 +30,8 @@ mod title;
 mod told;
 mod tool;
 
+pub(crate) use compact::KEPT_MESSAGES;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,6 +183,7 @@ impl Session {
                 | Mail::Queue { .. }
                 | Mail::ReadTurn { .. }
                 | Mail::Edit { .. }
+                | Mail::Condense { .. }
                 | Mail::Close { .. }
                 | Mail::Restore { .. }
                 | Mail::Drain
@@ -213,6 +216,7 @@ impl Session {
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
             Mail::Edit { edit, patience, reply } => self.edit(edit, patience, reply, ctx),
+            Mail::Condense { reply } => self.condense(reply, ctx),
             Mail::Close { to, if_quiet, reply } => self.close(to, if_quiet, reply, ctx),
             Mail::Restore { reply } => self.restore(reply, ctx),
             Mail::Passivate => self.passivate(ctx),

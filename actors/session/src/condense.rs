@@ -9,7 +9,7 @@ use std::sync::Arc;
 use domain::body::TurnBody;
 use domain::budget::{Ratio, budget};
 use domain::compaction::archive::{archive_instruction, raw};
-use domain::compaction::{Cut, Spared, Stays, cut};
+use domain::compaction::{Cut, Spared, Stays, behind_boundary, cut};
 use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
@@ -43,6 +43,8 @@ pub struct Wish {
     pub stays: Wanted,
     /// What stays in any case.
     pub spared: Spared,
+    /// Nothing is done unless it has more messages than that behind its last boundary.
+    pub more_than: Option<usize>,
     /// What the summary is to keep above all.
     pub asked: Option<String>,
 }
@@ -81,6 +83,9 @@ pub fn prepare(shared: &Shared, read: &Reading, source: &Source, wish: &Wish) ->
         Wanted::Request(tokens) => Stays::Tokens(tokens.saturating_sub(frame.tokens)),
     };
     let tree = &read.tree;
+    if wish.more_than.is_some_and(|most| behind_boundary(tree) <= most) {
+        return Ok(None);
+    }
     let entry =
         |at: Position| -> io::Result<Option<Entry>> { Ok(read_entry(tree, at, &source.range(tree.place(at))?)) };
     let key = Key::from(&wish.key);

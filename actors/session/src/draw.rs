@@ -133,7 +133,7 @@ fn plan(tree: &TreeIndex, source: &Source, edit: &Edit, now_ms: u64) -> Result<P
         Edit::Compact { keep: Keep::Days(days), summary } => {
             (compaction::Keep::Since(since(*days)), summary.as_deref())
         }
-        Edit::Apply { part, summary } => {
+        Edit::Apply { part, summary, .. } => {
             let summary = match summary {
                 Summary::Text(text) => Some(&**text),
                 Summary::Nothing | Summary::Raw(_) => None,

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use domain::chat::plain_text;
+use domain::compaction::behind_boundary;
 use domain::ids::{SessionId, SessionKey};
 use domain::text::ellipsis;
-use domain::transcript::{Header, Transcript, UserEntry, read_lines};
+use domain::transcript::{Entry, Header, Kind, Transcript, UserEntry, read_lines};
 use protocol::journal::Line;
 use protocol::transcripts::{Page, Summary};
 use tokio::sync::watch;
@@ -30,6 +31,13 @@ pub const PREVIEW_CHARS_MAX: usize = 80;
 /// How lines that name a session begin.
 const NAME_LINE: &str = r#"{"type":"session_info""#;
 
+/// How lines begin that are messages, and those behind which a conversation begins.
+const MESSAGE_LINE: &str = r#"{"type":"message""#;
+const BOUNDARY_LINES: [&str; 2] = [r#"{"type":"compaction""#, r#"{"type":"reset""#];
+
+/// Sessions of which [`Index::silent`] looks at the rows at a time.
+const LOOKED_AT: usize = 10_000;
+
 /// In place of a number of entries that nobody has counted.
 const UNCOUNTED: u64 = u64::MAX;
 
@@ -42,6 +50,21 @@ pub struct Row {
     entries: AtomicU64,
     bytes: AtomicU64,
     updated_ms: AtomicU64,
+    /// Messages behind the last boundary, or more.
+    behind: AtomicU64,
+    /// When it was updated last, as [`Index::silent`] named it.
+    named_ms: AtomicU64,
+}
+
+/// Which conversations count as silent.
+#[derive(Debug, Clone, Copy)]
+pub struct Silence {
+    /// Nothing was written since then, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// But something was after then.
+    pub after_ms: u64,
+    /// They have more messages than that behind their last boundary.
+    pub more_than: u64,
 }
 
 /// All rows.
@@ -73,6 +96,17 @@ pub fn first_preview(transcript: &Transcript) -> Option<Arc<str>> {
     transcript.entries().iter().find_map(|entry| preview(entry.user()?))
 }
 
+/// How many messages stand behind the last boundary; more than there can be if none of these entries is one and others
+/// come before them.
+pub fn behind(entries: &[Entry], is_all: bool) -> u64 {
+    let kinds = || entries.iter().rev().map(|entry| Kind::of(&entry.kind));
+    if !is_all && !kinds().any(Kind::is_boundary) {
+        return u64::MAX;
+    }
+    let said = |kind: &Kind| matches!(kind, Kind::User | Kind::Assistant | Kind::ToolResult);
+    kinds().take_while(|kind| !kind.is_boundary()).filter(said).count() as u64
+}
+
 /// The session's name.
 pub fn name(transcript: &Transcript) -> Option<Arc<str>> {
     transcript.tree().name().cloned()
@@ -90,6 +124,8 @@ impl Row {
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             updated_ms: AtomicU64::new(now_ms),
+            behind: AtomicU64::new(0),
+            named_ms: AtomicU64::new(0),
         }
     }
 
@@ -109,13 +145,21 @@ impl Row {
             entries: AtomicU64::new(entries.map_or(UNCOUNTED, |entries| entries as u64)),
             bytes: AtomicU64::new(bytes),
             updated_ms: AtomicU64::new(updated_ms),
+            behind: AtomicU64::new(u64::MAX),
+            named_ms: AtomicU64::new(0),
         }
+    }
+
+    /// With so many messages behind the last boundary; else there may be any number.
+    pub fn with_behind(self, behind: u64) -> Self {
+        Self { behind: AtomicU64::new(behind), ..self }
     }
 
     /// Of a transcript that was read from its begin to its end.
     pub fn read(read: &Reading) -> Self {
         let (name, preview) = (read.tree.name().cloned(), read.preview.clone());
-        Self::of(read.header.as_ref(), name, preview, Some(read.tree.len()), read.length, read.last_ms())
+        let row = Self::of(read.header.as_ref(), name, preview, Some(read.tree.len()), read.length, read.last_ms());
+        row.with_behind(behind_boundary(&read.tree) as u64)
     }
 
     /// Its session made these lines durable, the last of them at `updated_ms`.
@@ -125,6 +169,13 @@ impl Row {
             self.entries.fetch_add(entries, Ordering::Relaxed);
         }
         self.updated_ms.fetch_max(updated_ms, Ordering::Relaxed);
+        for line in lines {
+            if BOUNDARY_LINES.iter().any(|begin| line.text.starts_with(begin)) {
+                self.behind.store(0, Ordering::Relaxed);
+            } else if line.text.starts_with(MESSAGE_LINE) {
+                self.behind.store(self.behind.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+            }
+        }
         if let Some(said) = lines.iter().rev().find(|line| line.text.starts_with(NAME_LINE)) {
             *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name(&read_lines(said.text.as_bytes()));
         }
@@ -144,6 +195,14 @@ impl Row {
         if foreign > 0 && self.entries.load(Ordering::Relaxed) != UNCOUNTED {
             self.entries.fetch_add(foreign as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Whether it is silent, and was not named as such since it was updated last; it is named now.
+    fn falls_silent(&self, silence: &Silence) -> bool {
+        let updated_ms = self.updated_ms.load(Ordering::Relaxed);
+        (silence.after_ms..=silence.since_ms).contains(&updated_ms)
+            && self.behind.load(Ordering::Relaxed) > silence.more_than
+            && self.named_ms.swap(updated_ms, Ordering::Relaxed) != updated_ms
     }
 
     /// As a list shows it.
@@ -230,6 +289,28 @@ impl Index {
     /// How many are listed.
     pub fn count(&self) -> usize {
         self.look().by_key.len()
+    }
+
+    /// Sessions that fell silent, by key, at most `most`. Each is named once for each silence.
+    pub fn silent(&self, silence: &Silence, most: usize) -> Vec<SessionKey> {
+        let mut found = Vec::new();
+        let mut after: Option<SessionKey> = None;
+        loop {
+            let rows = self.look();
+            let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut last = None;
+            for (key, row) in rows.by_key.range::<SessionKey, _>((from, Bound::Unbounded)).take(LOOKED_AT) {
+                if found.len() >= most {
+                    return found;
+                }
+                if row.falls_silent(silence) {
+                    found.push(key.clone());
+                }
+                last = Some(key.clone());
+            }
+            let Some(last) = last else { return found };
+            after = Some(last);
+        }
     }
 
     /// See [`protocol::transcripts::TranscriptReader::page`].
@@ -327,5 +408,53 @@ mod tests {
         let long = Row::of(None, None, None, None, 1 << 20, 3);
         long.grew(&[line("1", user)], 4);
         assert_eq!(long.summary(&key("k")).entries, None, "what was not counted stays so");
+    }
+
+    #[test]
+    fn a_silence_is_named_once_and_only_where_much_was_said() {
+        let silence = Silence { since_ms: 100, after_ms: 10, more_than: 2 };
+        let index = Index::default();
+        let file = |behind: u64, updated_ms: u64| Row::of(None, None, None, None, 1, updated_ms).with_behind(behind);
+        for (name, behind, updated_ms) in [
+            ("short", 2, 50),
+            ("long", 3, 50),
+            ("unknown", u64::MAX, 100),
+            ("loud", 9, 101),
+            ("old", 9, 9),
+            ("other", 9, 10),
+        ] {
+            index.found(key(name), file(behind, updated_ms));
+        }
+        let named = |silence: &Silence, most| -> Vec<String> {
+            index.silent(silence, most).iter().map(|key| key.as_str().to_owned()).collect()
+        };
+        assert_eq!(named(&silence, 2), ["long", "other"]);
+        assert_eq!(named(&silence, 9), ["unknown"]);
+        assert!(named(&silence, 9).is_empty());
+        let row = index.loaded(&key("live"), Row::fresh(None, 1));
+        let line = |text: &str| Line { id: "1".into(), text: text.into() };
+        let said = line(r#"{"type":"message","id":"1"}"#);
+        row.grew(&[said.clone(), said.clone(), said.clone()], 60);
+        assert_eq!(named(&silence, 9), ["live"]);
+        row.grew(&[line(r#"{"type":"compaction","id":"2"}"#), said.clone(), said.clone()], 70);
+        assert!(named(&silence, 9).is_empty());
+        row.grew(&[said], 80);
+        assert_eq!(named(&silence, 9), ["live"]);
+    }
+
+    #[test]
+    fn messages_behind_the_last_boundary_are_counted_where_it_is_seen() {
+        let message = r#"{"type":"message","id":"1","parentId":null,"message":{"role":"user","content":"hello"}}"#;
+        let boundary =
+            r#"{"type":"compaction","id":"2","parentId":"1","summary":"s","firstKeptEntryId":"2","tokensBefore":1}"#;
+        for (lines, is_all, expected) in [
+            (&[message][..], true, 1),
+            (&[message], false, u64::MAX),
+            (&[message, boundary], false, 0),
+            (&[message, boundary, message, message], false, 2),
+        ] {
+            let said = read_lines(lines.join("\n").as_bytes());
+            assert_eq!(behind(said.entries(), is_all), expected, "{lines:?}");
+        }
     }
 }

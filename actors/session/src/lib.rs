@@ -19,6 +19,7 @@ mod draw;
 mod file;
 mod gather;
 mod hot;
+mod idle;
 pub mod inbox;
 mod index;
 mod ledger;
@@ -39,6 +40,7 @@ pub mod turn;
 mod view;
 
 pub use actor::Session;
+pub use idle::{IdleRules, IdleWatch};
 pub use index::{Index, LISTED_MAX};
 pub use plant::plant;
 pub use settings::{Preset, Presets};

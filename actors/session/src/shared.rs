@@ -14,7 +14,7 @@ use domain::tally::Tally;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
 use protocol::memory::Summarise;
-use protocol::metrics::{ByKind, Metrics};
+use protocol::metrics::{ByKind, ByResult, Metrics};
 use protocol::supervision::{Kind, SupervisionLog};
 use protocol::turn::{Pulse, TurnEvents};
 use protocol::{provider, tools};
@@ -22,6 +22,7 @@ use supervision::ports::Ports;
 use supervision::{Gone, tell};
 
 use crate::hot::Hot;
+use crate::idle;
 use crate::places::Places;
 use crate::settings::{self, Preset, Presets, Settings};
 use crate::system::{PromptConfig, SystemPrompt};
@@ -47,6 +48,8 @@ pub struct SessionConfig {
     pub runtime_context: bool,
     /// How much of what a request may have stays when a conversation is summarised, per mille.
     pub consolidation_per_mille: u16,
+    /// After how long a silence all but the last messages of a conversation are summarised; `None`: never.
+    pub idle_compact: Option<Duration>,
     /// Whether conversations of people are named by the model.
     pub titles: bool,
     /// Rounds with tools; one more follows without.
@@ -174,6 +177,10 @@ impl Shared {
         let hot = Hot::new(config.context_cache_bytes);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });
         let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools), memory: mail(Kind::Memory) };
+        // What rules ask for is there from the start, at zero.
+        for result in idle::RESULTS {
+            drop(metrics.work.idle_compactions.get_or_create(&ByResult { result }));
+        }
         let window_tokens = settings::window_tokens_max(&config);
         Arc::new(Self {
             ports,

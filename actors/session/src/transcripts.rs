@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::context::record;
 use crate::file;
-use crate::index::{Index, Row, first_preview, name as title_of};
+use crate::index::{Index, Row, behind, first_preview, name as title_of};
 use crate::look;
 use crate::reading;
 
@@ -141,19 +141,20 @@ impl Transcripts {
         // A copy under another name is no second file of the session that its header names.
         let said = start.header.as_ref()?.session_key.as_deref().and_then(|key| SessionKey::new(key).ok());
         let key = said.filter(|key| stem(key) == name).or_else(|| own_key(name))?;
-        let (updated_ms, renamed) = if whole {
-            (start.last_ms(), None)
+        let (updated_ms, behind, renamed) = if whole {
+            (start.last_ms(), behind(start.entries(), true), None)
         } else {
             let from = bytes.saturating_sub(SUMMARY_TAIL_BYTES);
             let mut tail = vec![0; usize::try_from(bytes - from).ok()?];
             let got = file.read_at(&mut tail, from).ok()?;
             tail.truncate(got);
             let end = read_lines(after_line_end(&tail));
-            (end.last_ms().max(start.last_ms()), title_of(&end))
+            (end.last_ms().max(start.last_ms()), behind(end.entries(), false), title_of(&end))
         };
         let entries = whole.then(|| start.entries().len());
         let named = renamed.or_else(|| title_of(&start));
-        Some((key, Row::of(start.header.as_ref(), named, first_preview(&start), entries, bytes, updated_ms)))
+        let row = Row::of(start.header.as_ref(), named, first_preview(&start), entries, bytes, updated_ms);
+        Some((key, row.with_behind(behind)))
     }
 }
 

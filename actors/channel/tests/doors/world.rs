@@ -427,7 +427,12 @@ impl Sessions for Backend {
             }
             Mail::Close { reply, .. } => drop(reply.send(Err(NotClosed::Busy))),
             Mail::Restore { reply } => drop(reply.send(Err(NotRestored::Nothing))),
-            Mail::Queued(_) | Mail::Edit { .. } | Mail::Passivate | Mail::Drain | Mail::Interrupt => {}
+            Mail::Queued(_)
+            | Mail::Edit { .. }
+            | Mail::Condense { .. }
+            | Mail::Passivate
+            | Mail::Drain
+            | Mail::Interrupt => {}
         }
         Ok(())
     }

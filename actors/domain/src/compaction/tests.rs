@@ -251,3 +251,20 @@ fn the_next_part_begins_where_the_last_one_ended_also_inside_of_what_was_kept() 
     let shown = told(&shown.messages);
     assert!(shown[0] == "u:second" && shown.len() == 5, "{shown:?}");
 }
+
+#[test]
+fn messages_count_from_the_last_boundary() {
+    for (kinds, count) in [
+        (Vec::new(), 0),
+        (three_turns(), 11),
+        ([three_turns(), vec![compaction("s", Some("9"))]].concat(), 0),
+        ([three_turns(), vec![compaction("s", None), user("a"), label(2, "x"), user("b")]].concat(), 2),
+        (
+            [vec![compaction("s", None)], three_turns(), vec![EntryKind::Reset { first_kept: None }, user("a")]]
+                .concat(),
+            1,
+        ),
+    ] {
+        assert_eq!(behind_boundary(transcript(kinds).tree()), count);
+    }
+}

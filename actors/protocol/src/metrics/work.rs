@@ -116,6 +116,9 @@ pub struct WorkMetrics {
     pub session_reloads: Counter,
     /// Parts of conversations that were summarised (`text`, `nothing`), or archived as they are (`raw`).
     pub summaries: Family<ByResult, Counter>,
+    /// Silent conversations that were to be summarised (`done`, `nothing`: it was not needed, `overtaken`: somebody spoke,
+    /// `unreachable`, `failed`).
+    pub idle_compactions: Family<ByResult, Counter>,
     /// Those that are worked on; at most one for each session.
     pub summaries_running: Gauge,
     /// Lines that the disk did not take for the archive of conversations.
@@ -153,6 +156,7 @@ impl Default for WorkMetrics {
             view_retries: Counter::default(),
             session_reloads: Counter::default(),
             summaries: Family::default(),
+            idle_compactions: Family::default(),
             summaries_running: Gauge::default(),
             archive_failures: Counter::default(),
             connections: Family::default(),
@@ -182,6 +186,11 @@ impl WorkMetrics {
         to.register("view_retries", "Failed writes of transcript files", self.view_retries.clone());
         to.register("session_reloads", "Sessions that loaded again by themselves", self.session_reloads.clone());
         to.register("summaries", "Parts of conversations summarised or archived", self.summaries.clone());
+        to.register(
+            "idle_compactions",
+            "Silent conversations that were to be summarised",
+            self.idle_compactions.clone(),
+        );
         to.register("summaries_running", "Summaries under way", self.summaries_running.clone());
         to.register("archive_failures", "Archive lines the disk refused", self.archive_failures.clone());
         to.register("connections", "Open connections", self.connections.clone());

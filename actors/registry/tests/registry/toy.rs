@@ -213,6 +213,7 @@ impl Handler<Mail> for Toy {
             | Mail::Queue { .. }
             | Mail::ReadTurn { .. }
             | Mail::Edit { .. }
+            | Mail::Condense { .. }
             | Mail::Close { .. }
             | Mail::Restore { .. } => {}
         }

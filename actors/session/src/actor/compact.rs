@@ -14,14 +14,15 @@ use std::sync::Arc;
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, Handler, WrapFuture};
 use domain::compaction::Spared;
 use domain::ids::{Attempt, TurnId};
-use protocol::edit::{Edit, EditError, Part, Patience, RAW_WORD};
+use protocol::edit::{Edit, EditError, Occasion, Part, Patience, RAW_WORD};
 use protocol::memory::{Summarise, Summarised, Summary};
 use protocol::turn::{Pulse, Stamp};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::edit::Reply;
 use super::live::{Exit, Fill};
-use super::{Life, Session};
+use super::{Life, Session, answer};
 use crate::condense::{self, Prepared, Wanted, Wish};
 use crate::draw;
 use crate::file::{self, Standing};
@@ -29,8 +30,8 @@ use crate::reading;
 use crate::shared::tell_front;
 use crate::turn::{Commanded, Drawn, Input};
 
-/// Messages that stay when a person asks for it.
-const KEPT_MESSAGES: u32 = 8;
+/// Messages that stay when a person asks for it, or nothing was said for long.
+pub(crate) const KEPT_MESSAGES: u32 = 8;
 
 /// One under way.
 pub(super) struct Compaction {
@@ -38,6 +39,8 @@ pub(super) struct Compaction {
     goal: Goal,
     /// Once it is chosen.
     part: Option<Part>,
+    /// Whoever has it done because nothing was said for long.
+    asker: Option<Reply>,
     /// Of the memory.
     pub pulse: Pulse,
     cancel: CancellationToken,
@@ -85,9 +88,40 @@ impl Session {
             turn,
             stays: self.half_of(fill.budget),
             spared: Spared::Last,
+            more_than: None,
             asked: None,
         };
         self.begin_compaction(Goal::Nobody, stamp, CancellationToken::new(), wish, ctx);
+    }
+
+    /// Has all but the last messages summarised, if nothing was said for long and nothing is to be done.
+    pub(super) fn condense(&mut self, reply: Reply, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &self.state else { return };
+        let busy = !live.machine.is_idle() || live.exit != Exit::No || live.machine.is_leaving();
+        let silence_ms = self.now().wall_ms.saturating_sub(live.ledger.last_ms());
+        let spoken = self.shared.config.idle_compact.is_none_or(|most| u128::from(silence_ms) < most.as_millis());
+        if busy || spoken || self.compaction.is_some() {
+            answer(reply, Err(EditError::Busy));
+            return;
+        }
+        let turn = TurnId(self.shared.ports.ids.uuid_v7());
+        let stamp = Stamp { epoch: live.ledger.epoch, turn, attempt: Attempt::FIRST, round: 0 };
+        let kind = self.shared.config.policies.kind_of(self.lease.key());
+        let wish = Wish {
+            key: self.lease.key().clone(),
+            kind,
+            settings: self.shared.settings(kind, live.ledger.tally()),
+            scope: live.ledger.scope().cloned(),
+            turn,
+            stays: Wanted::Messages(KEPT_MESSAGES),
+            spared: Spared::Last,
+            more_than: Some(KEPT_MESSAGES as usize),
+            asked: None,
+        };
+        self.begin_compaction(Goal::Nobody, stamp, CancellationToken::new(), wish, ctx);
+        if let Some(compaction) = &mut self.compaction {
+            compaction.asker = Some(reply);
+        }
     }
 
     /// What stays of a request of so many tokens.
@@ -112,7 +146,7 @@ impl Session {
         };
         let scope = live.ledger.scope().cloned();
         let settings = self.shared.settings(kind, live.ledger.tally());
-        let wish = Wish { key, kind, settings, scope, turn: stamp.turn, stays, spared, asked };
+        let wish = Wish { key, kind, settings, scope, turn: stamp.turn, stays, spared, more_than: None, asked };
         self.begin_compaction(goal, stamp, work.cancel.child_token(), wish, ctx);
     }
 
@@ -128,8 +162,15 @@ impl Session {
         let Life::Live(live) = &self.state else { return };
         let (life, at, pending) = (self.life, live.view.length(), live.view.pending().to_vec());
         let _given_up = cancel.clone().drop_guard();
-        self.compaction =
-            Some(Box::new(Compaction { stamp, goal, part: None, pulse: Pulse::default(), cancel, _given_up }));
+        self.compaction = Some(Box::new(Compaction {
+            stamp,
+            goal,
+            part: None,
+            asker: None,
+            pulse: Pulse::default(),
+            cancel,
+            _given_up,
+        }));
         let shared = Arc::clone(&self.shared);
         let job = self.on_file(move |ports, path| -> io::Result<Looked<Option<Prepared>>> {
             let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
@@ -203,13 +244,14 @@ impl Session {
         let Some((stamp, Some(part))) = self.compaction.as_mut().map(|one| (one.stamp, one.part.take())) else {
             return;
         };
-        let edit = Edit::Apply { part, summary };
-        if self.compaction.as_ref().is_some_and(|one| one.goal == Goal::Nobody) {
-            self.compaction = None;
+        if let Some(one) = self.compaction.take_if(|one| one.goal == Goal::Nobody) {
+            let occasion = if one.asker.is_some() { Occasion::Silence } else { Occasion::Length };
+            let reply = one.asker.unwrap_or_else(|| oneshot::channel().0);
             // Turns may have changed the conversation meanwhile: then it is dropped.
-            self.edit(edit, Patience::Wait, oneshot::channel().0, ctx);
+            self.edit(Edit::Apply { part, summary, occasion }, Patience::Wait, reply, ctx);
             return;
         }
+        let edit = Edit::Apply { part, summary, occasion: Occasion::Length };
         let (life, at, pending) = (self.life, live.view.length(), live.view.pending().to_vec());
         let job = self.on_file(move |ports, path| -> io::Result<Looked<Result<Drawn, EditError>>> {
             let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
@@ -232,14 +274,19 @@ impl Session {
     }
 
     fn end_compaction(&mut self, drawn: Result<Drawn, EditError>, ctx: &mut Ctx<Self>) {
-        let Some(Compaction { goal, .. }) = self.compaction.take().map(|compaction| *compaction) else { return };
+        let Some(Compaction { goal, asker, .. }) = self.compaction.take().map(|compaction| *compaction) else { return };
         if let Err(error) = &drawn {
             tracing::debug!(session = %self.lease.key(), %error, "the conversation is not compacted");
         }
         let input = match goal {
             Goal::Turn => Input::Compacted(drawn.ok().map(Box::new)),
-            Goal::Command => Input::Commanded(Box::new(answer(drawn))),
-            Goal::Nobody => return,
+            Goal::Command => Input::Commanded(Box::new(told(drawn))),
+            Goal::Nobody => {
+                if let (Some(asker), Err(error)) = (asker, drawn) {
+                    answer(asker, Err(error));
+                }
+                return;
+            }
         };
         self.step(input, ctx);
     }
@@ -249,7 +296,7 @@ impl Session {
 const NOTHING_TO_DO: &str = "there is nothing to summarise yet";
 
 /// What the person is told who asked for it.
-fn answer(drawn: Result<Drawn, EditError>) -> Commanded {
+fn told(drawn: Result<Drawn, EditError>) -> Commanded {
     let drawn = match drawn {
         Ok(drawn) => drawn,
         Err(error) => return Commanded { text: format!("Nothing was changed: {error}."), drawn: None },

@@ -51,7 +51,12 @@ impl Loading {
         self.held.is_some()
             && matches!(
                 mail,
-                Mail::Edit { .. } | Mail::Close { .. } | Mail::Restore { .. } | Mail::Drain | Mail::Interrupt
+                Mail::Edit { .. }
+                    | Mail::Condense { .. }
+                    | Mail::Close { .. }
+                    | Mail::Restore { .. }
+                    | Mail::Drain
+                    | Mail::Interrupt
             )
     }
 }
@@ -101,7 +106,7 @@ impl Session {
         let Life::Loading(loading) = &self.state else { return };
         let why = loading.held.as_ref().map(|held| held.why.clone()).unwrap_or_default();
         match mail {
-            Mail::Edit { reply, .. } => answer(reply, Err(EditError::Io(why))),
+            Mail::Edit { reply, .. } | Mail::Condense { reply } => answer(reply, Err(EditError::Io(why))),
             Mail::Close { reply, .. } => answer(reply, Err(NotClosed::Held)),
             Mail::Restore { reply } => answer(reply, Err(NotRestored::Failed(why))),
             Mail::Drain | Mail::Interrupt => self.halt(ctx),

@@ -15,6 +15,7 @@ mod journal;
 mod leaving;
 mod listing;
 mod queue;
+mod silence;
 mod stall;
 mod turns;
 

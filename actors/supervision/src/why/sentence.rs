@@ -151,6 +151,10 @@ fn edited(reason: &str) -> &str {
         "reset: idle" => "The conversation began anew because nobody had written for long enough",
         "reset: new" => "The conversation began anew because somebody asked for it",
         "compact" => "The conversation was compacted by hand",
+        "compact: idle" => "All but the last messages were summarised because nothing was said for long",
+        "compact: idle, raw" => {
+            "All but the last messages were archived because nothing was said for long, and the model could not sum them up"
+        }
         "repair" => "The transcript was mended by hand",
         "fork" => "The conversation was copied",
         "export" => "The conversation was written to a file",

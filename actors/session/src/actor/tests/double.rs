@@ -70,6 +70,7 @@ fn config() -> SessionConfig {
         context_block_limit: None,
         runtime_context: false,
         consolidation_per_mille: 500,
+        idle_compact: Some(Duration::from_secs(900)),
         titles: false,
         max_tool_iterations: 3,
         max_tool_result_chars: 1000,
