@@ -18,6 +18,14 @@ type Followed = (Standing, Option<Commanded>);
 // === impl Session ===
 
 impl Session {
+    /// Has everything that the model is told read anew.
+    pub(super) fn distrust(&mut self) {
+        if let Life::Live(live) = &mut self.state {
+            live.context = None;
+        }
+        self.shared.system.distrust();
+    }
+
     pub(super) fn follow(&mut self, command: Command, ctx: &mut Ctx<Self>) {
         if let Command::Compact { asked } = command {
             self.compact_as_asked(asked, ctx);

@@ -173,10 +173,7 @@ impl Session {
         ledger.set_follows(follows);
         let mut machine = Machine::new(Arc::clone(&self.shared.rules));
         let answered = answered(&read.tree, &loaded.inbox.iter().map(|item| item.turn).collect());
-        let open: Vec<TurnId> = match ending {
-            Some(_) => loaded.inbox.iter().map(|item| item.turn).collect(),
-            None => Vec::new(),
-        };
+        let open: Vec<TurnId> = ending.iter().flat_map(|_| loaded.inbox.iter().map(|item| item.turn)).collect();
         let turns = turn::Standing { cut, answered, queue: read.queue, dropped: dropped(&read.window.transcript) };
         machine.set_condensed(ledger.tally().condensed);
         let effects = machine.load(loaded.inbox, loaded.through, early, turns, now);

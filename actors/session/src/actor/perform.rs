@@ -25,12 +25,7 @@ impl Session {
         for effect in effects {
             match effect {
                 Effect::ReadBody(at) => self.read_body(at, ctx),
-                Effect::Refresh => {
-                    if let Life::Live(live) = &mut self.state {
-                        live.context = None;
-                    }
-                    self.shared.system.distrust();
-                }
+                Effect::Refresh => self.distrust(),
                 Effect::AskAnew => {
                     self.begin_anew_if_due();
                     self.step(Input::AnewKnown, ctx);
