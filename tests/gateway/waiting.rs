@@ -86,6 +86,13 @@ async fn verdicts(socket: &mut Socket, chat: &str, count: usize) -> Vec<String> 
     verdicts
 }
 
+async fn watch(gateway: &Gateway, chat: &str) -> Socket {
+    let mut socket = gateway.client().await;
+    socket.send(json!({"type": "attach", "chat_id": chat})).await;
+    socket.until("attached").await;
+    socket
+}
+
 /// Two chats and an API request wait behind a turn of one session: the verdicts over the messages of desk and phone, and
 /// what was said in the end.
 async fn wait_in_one_session(mode: &str) -> ([Vec<String>; 2], Vec<(String, String)>) {
@@ -95,6 +102,8 @@ async fn wait_in_one_session(mode: &str) -> ([Vec<String>; 2], Vec<(String, Stri
     let place = Place::with_model(&model.url(), config);
     let gateway = place.start().await;
     let (mut desk, mut phone) = (gateway.client().await, gateway.client().await);
+    // They read no acceptances, and so pass over no verdict.
+    let (mut at_desk, mut at_phone) = (watch(&gateway, "desk").await, watch(&gateway, "phone").await);
     desk.say("desk", "first", "m1").await;
     desk.until("accepted").await;
     until("the call", async || model.stats().concurrent == 1).await;
@@ -120,7 +129,7 @@ async fn wait_in_one_session(mode: &str) -> ([Vec<String>; 2], Vec<(String, Stri
     let answer: &Value = &body["choices"][0]["message"]["content"];
     assert_eq!(answer, "echo:fifth", "{mode}");
     gateway.settle().await;
-    let verdicts = [verdicts(&mut desk, "desk", 3).await, verdicts(&mut phone, "phone", 1).await];
+    let verdicts = [verdicts(&mut at_desk, "desk", 3).await, verdicts(&mut at_phone, "phone", 1).await];
     assert_eq!(gateway.terminate().await, Some(0));
     (verdicts, said(&place.transcript("unified.default")))
 }
