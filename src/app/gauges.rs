@@ -8,6 +8,7 @@ use std::time::Duration;
 use protocol::metrics::{BOUNDS, ByBound, ByCache, ByKind, ByState, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::supervision::Kind;
+use protocol::turn::WATCHED_MAX;
 use registry::Registry;
 use session::{LISTED_MAX, Shared, Transcripts};
 use supervision::Kernel;
@@ -46,6 +47,7 @@ impl Gauges {
             ("live_sessions", runtime.max_live_sessions as u64),
             ("log_queue_events", QUEUED_EVENTS_MAX as u64),
             ("queued_bytes", runtime.queued_max_bytes),
+            ("watched_turns", WATCHED_MAX as u64),
         ] {
             debug_assert!(BOUNDS.contains(&bound));
             metrics.work.limit.get_or_create(&ByBound { bound }).set(gauge(value));

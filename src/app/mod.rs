@@ -4,6 +4,7 @@ pub mod ask;
 pub mod beacon;
 mod children;
 mod delivery;
+mod ends;
 mod gauges;
 mod ground;
 pub mod limits;

@@ -12,6 +12,7 @@ use session::{Deps, PushLimits, SessionConfig, Shared, Transcripts, plant};
 use tools::{Catalog, Tool};
 
 use super::children::Children;
+use super::ends::Ends;
 use super::gauges::Gauges;
 use super::ground::Ground;
 use super::{App, Options, Purpose, delivery, parts, restart};
@@ -54,7 +55,8 @@ impl App {
         }
         let keepers = Keepers::open(&loaded, purpose, &ground, channels)?;
         let hub = Hub::new();
-        let gauges = start_sessions(&loaded, purpose, &ground, &keepers, &hub, &model, tools)?;
+        let ends = Ends::new(hub.clone(), ground.metrics.clone());
+        let gauges = start_sessions(&loaded, purpose, &ground, &keepers, &ends, &model, tools)?;
         let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
         let restart = match purpose {
             Purpose::Gateway => {
@@ -144,7 +146,7 @@ fn start_sessions(
     purpose: Purpose,
     ground: &Ground,
     keepers: &Keepers,
-    hub: &Arc<Hub>,
+    ends: &Arc<Ends>,
     model: &parts::Model,
     own_tools: Vec<Arc<dyn Tool>>,
 ) -> anyhow::Result<Gauges> {
@@ -156,7 +158,7 @@ fn start_sessions(
         ports: ports.clone(),
         log: log.clone(),
         journal: keepers.journal.clone(),
-        events: hub.clone(),
+        events: ends.clone(),
         metrics: metrics.clone(),
         tools: catalog.specs(),
         transcripts: keepers.transcripts.clone(),

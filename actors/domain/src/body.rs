@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::chat::Content;
+use crate::event::Event;
 
 /// Who said a message of the request's own context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +54,9 @@ pub struct TurnBody {
     /// Whether the session is archived as soon as this turn is done (stateless API calls).
     #[serde(default)]
     pub ephemeral: bool,
+    /// Who sends it, if no person said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<Arc<Event>>,
 }
 
 impl TurnBody {
@@ -63,6 +67,7 @@ impl TurnBody {
             context: Vec::new(),
             history: HistorySource::Session,
             ephemeral: false,
+            event: None,
         }
     }
 

@@ -253,6 +253,7 @@ fn push_excerpts<E>(
 /// A quote: `- <label> (<role>, <time>):`, then the text, each line behind `> `.
 fn excerpt(tree: &TreeIndex, entry: &Entry) -> Option<String> {
     let (who, said) = match &entry.kind {
+        EntryKind::User(user) if user.event.is_some() => ("event", plain_text(&user.content)),
         EntryKind::User(user) => ("user", plain_text(&user.content)),
         EntryKind::Assistant(assistant) => ("assistant", assistant.message.text.clone()),
         EntryKind::ToolResult(result) => ("tool", plain_text(&result.result.content)),
@@ -274,6 +275,7 @@ fn excerpt(tree: &TreeIndex, entry: &Entry) -> Option<String> {
 fn says_something(kind: Kind) -> bool {
     match kind {
         Kind::User
+        | Kind::Event
         | Kind::Assistant
         | Kind::ToolResult
         | Kind::Bash

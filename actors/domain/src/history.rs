@@ -13,6 +13,7 @@
 //! | several messages of users in a row | one |
 //! | parts of an answer in a row | one |
 //! | a message that came through a door | itself, then when and where it was said ([`Runtime`]) |
+//! | an event | the same, in a fence that says that it is data and no words of the user |
 //! | a picture of an earlier turn | its place, `[image: <path>]` |
 //! | a failed result of an earlier turn | its beginning, and that it failed at that time |
 //! | results of the running turn for which there is no room | what [`trim`] makes of them |

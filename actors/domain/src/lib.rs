@@ -8,6 +8,7 @@ pub mod chat;
 pub mod command;
 pub mod compaction;
 pub mod cron;
+pub mod event;
 pub mod exchange;
 pub mod goal;
 pub mod history;

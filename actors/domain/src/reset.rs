@@ -19,12 +19,13 @@ use std::collections::BTreeMap;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
+use crate::event;
 use crate::ids::SessionKey;
 use crate::keys::{Key, MAIN_KEY, SessionKind};
 use crate::transcript::{Entry, EntryKind};
 
-/// Sources of turns that no person asked for just now.
-const AUTOMATIONS: [&str; 4] = ["cron", "heartbeat", "hook", "exec"];
+/// A source of turns that no person asked for just now, besides events.
+const AUTOMATION: &str = "exec";
 
 /// When a session begins anew; with neither, never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -170,7 +171,7 @@ impl Default for Rules {
 /// Whether no person asked for the turn just now. A source may name more behind a colon.
 fn is_automation(source: &str) -> bool {
     let word = source.split_once(':').map_or(source, |(word, _)| word);
-    AUTOMATIONS.contains(&word)
+    word == AUTOMATION || event::is_source(word)
 }
 
 #[cfg(test)]
@@ -282,7 +283,7 @@ mod tests {
                 command: false,
             };
             let head = Head { id: Arc::from("a"), parent: None, timestamp_ms };
-            Entry::new(head, EntryKind::User(UserEntry { content, mark: Some(mark) }))
+            Entry::new(head, EntryKind::User(UserEntry { content, mark: Some(mark), event: None }))
         };
         let mut times = Times { started_ms: 5, interacted_ms: 0 };
         for (entry, expect) in [

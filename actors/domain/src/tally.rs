@@ -66,7 +66,7 @@ impl Tally {
             | EntryKind::Opaque => {}
         }
         match &entry.kind {
-            EntryKind::User(user) => self.messages += u32::from(!user.is_command()),
+            EntryKind::User(user) => self.messages += u32::from(user.is_said()),
             EntryKind::Assistant(assistant) if !assistant.transcript_only => {
                 self.messages += 1;
                 let usage = assistant.message.usage;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use domain::event;
 use domain::ids::{Attempt, Epoch, MessageId, Seq, SessionId, SessionKey, ToolCallId, TurnId};
 use protocol::journal::{Accepted, CutTurn, INLINE_BODY_BYTES_MAX, InboxItem, LeftBy, LogPosition, Started, ViewMark};
 use protocol::turn::{PushRoute, Route};
@@ -28,6 +29,8 @@ pub struct OpenTurn {
     pub accepted_ms: u64,
     /// Length of the body.
     pub bytes: u32,
+    /// Whether it is an event.
+    pub event: bool,
     /// The message, when it is small.
     pub body: OpenBody,
 }
@@ -54,6 +57,7 @@ impl OpenTurn {
             seq: message.seq,
             at,
             handed: at,
+            event: event::is_source(message.source.as_str()),
             id,
             body_hash: message.body_hash,
             accepted_ms: message.accepted_ms,
@@ -76,7 +80,7 @@ impl OpenTurn {
             OpenBody::Inline(message) => (Some(message.clone()), None),
             OpenBody::InLog { push, .. } => (None, push.clone()),
         };
-        InboxItem { turn: self.turn, seq: self.seq, at: self.handed, inline, push }
+        InboxItem { turn: self.turn, seq: self.seq, at: self.handed, inline, push, event: self.event }
     }
 
     /// The sender's id.

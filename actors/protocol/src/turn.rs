@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use actix::Recipient;
 use domain::chat::{StopReason, Usage};
 use domain::goal::Goal;
 use domain::ids::{Attempt, Epoch, SessionKey, Source, ToolCallId, TurnId};
@@ -222,6 +223,44 @@ impl TurnResult {
             Self::Joined => "joined",
         }
     }
+}
+
+/// A turn that was watched has ended.
+#[derive(Debug, Clone, PartialEq, actix::Message)]
+#[rtype(result = "()")]
+pub struct TurnEnded {
+    /// Session.
+    pub key: SessionKey,
+    /// Turn.
+    pub turn: TurnId,
+    /// The verdict.
+    pub result: TurnResult,
+    /// The answer, or the notice in its place; empty of one that [`TurnResult::Joined`].
+    pub text: Arc<str>,
+    /// Sum over all its model calls.
+    pub usage: Usage,
+    /// Model name.
+    pub model: Arc<str>,
+}
+
+/// How many turns can be watched at a time.
+pub const WATCHED_MAX: usize = 100_000;
+
+/// Too many turns are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many turns are watched already")]
+pub struct WatchedTooMany;
+
+/// Tells other actors of the ends of turns.
+///
+/// Watch a turn before it is enqueued: then its end is told once, when it is durable, also if its session crashes
+/// meanwhile. Nothing is remembered over a restart of the process: whoever waits enqueues again, and asks
+/// [`Mail::ReadTurn`](crate::session::Mail::ReadTurn) when that is answered as a duplicate that has ended.
+pub trait TurnWatch: Send + Sync + 'static {
+    /// Tells `to` of the end of `turn`, once. One that is watched already is told to `to` instead.
+    fn watch(&self, key: &SessionKey, turn: TurnId, to: Recipient<TurnEnded>) -> Result<(), WatchedTooMany>;
+    /// Nobody waits for it any more: it was refused, or its end is known otherwise.
+    fn unwatch(&self, turn: TurnId);
 }
 
 /// Where turn events go: the doors' hub. Called on an arbiter, so it never blocks; nobody watching is fine.

@@ -187,6 +187,7 @@ fn history(tree: &TreeIndex, source: &Source, count: usize) -> io::Result<String
 /// A message of the conversation on one line; `None` for all else.
 fn message_line(entry: &Entry) -> Option<String> {
     let (who, text) = match (entry.user(), entry.assistant()) {
+        (Some(user), _) if user.event.is_some() => ("event", plain_text(&user.content)),
         (Some(user), _) if !user.is_command() => ("user", plain_text(&user.content)),
         (_, Some(assistant)) if !assistant.transcript_only => ("assistant", assistant.message.text.clone()),
         (_, _) => return None,
@@ -197,7 +198,8 @@ fn message_line(entry: &Entry) -> Option<String> {
 
 /// The newest messages and summaries of all branches, in the order of the file.
 fn tree(tree: &TreeIndex, source: &Source) -> io::Result<String> {
-    let shown = |at| matches!(tree.kind(at), Kind::User | Kind::Assistant | Kind::Compaction | Kind::Reset);
+    let shown =
+        |at| matches!(tree.kind(at), Kind::User | Kind::Event | Kind::Assistant | Kind::Compaction | Kind::Reset);
     let mut nodes = view::tree(tree, |_| String::new());
     nodes.retain(|node| shown(node.at) && !node.side);
     nodes.sort_by_key(|node| node.at);

@@ -136,7 +136,7 @@ impl Context {
     /// The first message and the first answer of what is in memory.
     pub fn first_words(&self) -> Option<(String, String)> {
         let entries = self.window.transcript.entries();
-        let said = entries.iter().find_map(|entry| entry.user().filter(|user| !user.is_command()))?;
+        let said = entries.iter().find_map(|entry| entry.user().filter(|user| user.is_said()))?;
         let answers = entries.iter().filter_map(|entry| entry.assistant());
         let answered = answers.filter(|answer| !answer.transcript_only).map(|answer| &answer.message.text);
         let answered = answered.filter(|text| !text.trim().is_empty()).map(String::clone).next();

@@ -175,14 +175,16 @@ impl Inbox {
         self.waiting.iter().filter(|item| self.why_cancelled(item.seq).is_none())
     }
 
-    /// Cancels the oldest ones until no more than `cap` are wanted. The first open turn counts as begun: it is not one of
-    /// them.
+    /// Cancels the oldest ones until no more than `cap` are wanted, but no events. The first open turn counts as begun: it
+    /// is not one of them.
     pub fn drop_oldest(&mut self, cap: usize) {
         let begun = usize::from(self.running.is_none());
         let wanted = |item: &&InboxItem| self.why_cancelled(item.seq).is_none();
-        let waiting: Vec<Seq> = self.waiting.iter().skip(begun).filter(wanted).map(|item| item.seq).collect();
+        let waiting: Vec<&InboxItem> = self.waiting.iter().skip(begun).filter(wanted).collect();
         let surplus = waiting.len().saturating_sub(cap);
-        self.cancelled.extend(waiting.into_iter().take(surplus).map(|seq| (seq, Cancelled::Dropped)));
+        let said = waiting.into_iter().filter(|item| !item.event);
+        let dropped: Vec<Seq> = said.take(surplus).map(|item| item.seq).collect();
+        self.cancelled.extend(dropped.into_iter().map(|seq| (seq, Cancelled::Dropped)));
     }
 
     /// Takes out turns that end as another one took them up. Hints of them that come late are of turns that have ended.
@@ -287,7 +289,7 @@ mod tests {
     use super::*;
 
     fn item(seq: u64) -> InboxItem {
-        InboxItem { turn: turn(seq), seq: Seq(seq), at: LogPosition(seq), inline: None, push: None }
+        InboxItem { turn: turn(seq), seq: Seq(seq), at: LogPosition(seq), inline: None, push: None, event: false }
     }
 
     fn turn(seq: u64) -> TurnId {
@@ -353,6 +355,16 @@ mod tests {
             Some(item.seq.0)
         });
         assert_eq!(begun.collect::<Vec<_>>(), [1, 3, 6, 7]);
+    }
+
+    #[test]
+    fn too_many_are_dropped_but_no_events() {
+        let mut inbox = Inbox::default();
+        for seq in 1..=6 {
+            inbox.offer(InboxItem { event: seq % 2 == 0, ..item(seq) });
+        }
+        inbox.drop_oldest(2);
+        assert_eq!(inbox.wanted().map(|item| item.seq.0).collect::<Vec<_>>(), [1, 2, 4, 6], "1 counts as begun");
     }
 
     #[test]

@@ -81,9 +81,9 @@ struct Rows {
     ended: Option<HashSet<SessionKey>>,
 }
 
-/// The first words of a message, but not of a command.
+/// The first words of what a person said, but not of a command.
 pub fn preview(user: &UserEntry) -> Option<Arc<str>> {
-    if user.is_command() {
+    if !user.is_said() {
         return None;
     }
     let text = plain_text(&user.content);

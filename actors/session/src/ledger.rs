@@ -222,12 +222,16 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
         Record::User => {
             let (accepted, body) = setting.said?;
             let mark = UserMark { command: setting.command, ..mark_of(accepted) };
-            EntryKind::User(UserEntry { content: Arc::clone(&body.content), mark: Some(mark) })
+            EntryKind::User(UserEntry {
+                content: Arc::clone(&body.content),
+                mark: Some(mark),
+                event: body.event.clone(),
+            })
         }
         Record::Said(accepted) => {
             let body = TurnBody::decode(&accepted.body).ok()?;
             let mark = UserMark { into: *turn, ..mark_of(&accepted) };
-            EntryKind::User(UserEntry { content: body.content, mark: Some(mark) })
+            EntryKind::User(UserEntry { content: body.content, mark: Some(mark), event: body.event })
         }
         Record::Queue(set) => {
             let data = serde_json::to_string(&set).ok().map(Arc::from);

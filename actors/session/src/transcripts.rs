@@ -300,7 +300,8 @@ mod tests {
                 into: None,
                 command: false,
             };
-            out += &user_line(&head, &UserEntry { content: [Content::text(text)].into(), mark: Some(mark) });
+            out +=
+                &user_line(&head, &UserEntry { content: [Content::text(text)].into(), mark: Some(mark), event: None });
             out.push('\n');
         }
         disk.create_dir_all(Path::new("/s")).unwrap();

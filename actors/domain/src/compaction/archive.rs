@@ -67,6 +67,7 @@ pub fn raw(entries: &[&Entry]) -> String {
 
 fn raw_line(entry: &Entry) -> Option<String> {
     let (who, text) = match &entry.kind {
+        EntryKind::User(user) if user.event.is_some() => ("EVENT", plain_text(&user.content)),
         EntryKind::User(user) if !user.is_command() => ("USER", plain_text(&user.content)),
         EntryKind::Shown(content) => ("USER", plain_text(content)),
         EntryKind::Assistant(assistant) if !assistant.transcript_only => {

@@ -194,7 +194,7 @@ fn what_is_told_with_each_message_counts() {
             into: None,
             command: false,
         };
-        EntryKind::User(UserEntry { content: [Content::text("x")].into(), mark: Some(mark) })
+        EntryKind::User(UserEntry { content: [Content::text("x")].into(), mark: Some(mark), event: None })
     };
     let kinds = (0..10).flat_map(|at| [said(at), assistant("y", StopReason::Stop, &[])]).collect();
     let all = transcript(kinds);

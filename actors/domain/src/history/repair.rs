@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::render::{self, joined};
+use super::render::{self, Said, joined};
 use super::{CANCELLED_PLACEHOLDER, FAILED_PLACEHOLDER, NOT_RUN, Render, Runtime, SUMMARISED};
 use crate::budget::{MESSAGE_TOKENS, message_tokens, text_tokens};
 use crate::chat::{AssistantMessage, Content, Message, StopReason, ToolCall, ToolResult};
 use crate::ids::ToolCallId;
-use crate::transcript::{AssistantEntry, Entry, EntryKind, UserMark};
+use crate::transcript::{AssistantEntry, Entry, EntryKind};
 
 /// All messages of a conversation in which no turn runs, repaired.
 pub fn repair(path: &[&Entry]) -> Repaired {
@@ -25,8 +25,11 @@ impl Render<'_> {
         for (at, Shown { entry, own }) in kept.iter().enumerate() {
             build.own = *own;
             match &entry.kind {
-                EntryKind::User(user) if !user.is_command() => build.user(&user.content, user.mark.as_ref()),
-                EntryKind::Shown(content) => build.user(content, None),
+                EntryKind::User(user) if !user.is_command() => {
+                    let said = Said { mark: user.mark.as_ref(), event: user.event.as_deref() };
+                    build.user(&user.content, said);
+                }
+                EntryKind::Shown(content) => build.user(content, Said::default()),
                 EntryKind::BranchSummary(summary) if !summary.trim().is_empty() => build.branch(summary),
                 EntryKind::Assistant(assistant) => build.assistant(assistant, kept.get(at + 1..).unwrap_or(&[])),
                 // Results stand right behind their calls already.
@@ -174,14 +177,14 @@ impl Build<'_> {
         self.push(whole);
     }
 
-    fn user(&mut self, content: &Arc<[Content]>, mark: Option<&UserMark>) {
-        let shown = render::user(content, self.own, self.runtime.as_ref(), mark);
+    fn user(&mut self, content: &Arc<[Content]>, said: Said<'_>) {
+        let shown = render::user(content, self.own, self.runtime.as_ref(), said);
         self.say_of_user(shown);
     }
 
     fn branch(&mut self, summary: &str) {
         let text = format!("What happened in a branch that was left:\n<summary>\n{}\n</summary>", summary.trim());
-        self.say_of_user(render::user(&Arc::from([Content::text(text)]), self.own, None, None));
+        self.say_of_user(render::user(&Arc::from([Content::text(text)]), self.own, None, Said::default()));
     }
 
     fn say_of_user(&mut self, shown: Arc<[Content]>) {

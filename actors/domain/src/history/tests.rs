@@ -17,7 +17,7 @@ fn id(text: &str) -> ToolCallId {
 }
 
 pub(crate) fn user(text: &str) -> EntryKind {
-    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: None })
+    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: None, event: None })
 }
 
 fn mark(turn: TurnId) -> UserMark {
@@ -26,7 +26,7 @@ fn mark(turn: TurnId) -> UserMark {
 
 fn command(text: &str) -> EntryKind {
     let mark = UserMark { command: true, ..mark(TurnId(uuid::Uuid::from_u128(99))) };
-    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark) })
+    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark), event: None })
 }
 
 fn command_answer(text: &str) -> EntryKind {
@@ -77,7 +77,7 @@ fn picture(path: Option<&str>) -> Content {
 }
 
 fn pictured(text: &str, path: Option<&str>) -> EntryKind {
-    EntryKind::User(UserEntry { content: [Content::text(text), picture(path)].into(), mark: None })
+    EntryKind::User(UserEntry { content: [Content::text(text), picture(path)].into(), mark: None, event: None })
 }
 
 pub(crate) fn compaction(summary: &str, first_kept: Option<&str>) -> EntryKind {
@@ -226,7 +226,7 @@ fn shown_at(render: &Render<'_>, kinds: Vec<EntryKind>, own_at: usize) -> Vec<Me
 
 fn said_at(text: &str, ms: u64, source: &str) -> EntryKind {
     let mark = UserMark { accepted_ms: ms, idempotency_key: source.into(), ..mark(TurnId(uuid::Uuid::from_u128(1))) };
-    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark) })
+    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark), event: None })
 }
 
 #[test]

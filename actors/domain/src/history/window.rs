@@ -61,7 +61,7 @@ pub fn entry_tokens(entry: &Entry) -> u64 {
 /// Whether what stands before such an entry has no part in how it and what follows are shown.
 pub(crate) fn begins_turn(kind: Kind) -> bool {
     match kind {
-        Kind::User | Kind::Bash | Kind::CustomRole | Kind::CustomMessage => true,
+        Kind::User | Kind::Event | Kind::Bash | Kind::CustomRole | Kind::CustomMessage => true,
         Kind::Assistant
         | Kind::Command
         | Kind::ToolResult

@@ -165,13 +165,15 @@ fn added_entries(parts: &RequestParts<'_>, own: &[&Entry]) -> (Vec<Entry>, usize
     let context = added.len();
     let said = |entry: &&Entry| entry.user().is_some() && entry.turn() == Some(parts.turn);
     if !own.iter().any(said) {
-        added.push(user_entry(Arc::clone(&parts.body.content), parts.mark.cloned()));
+        let (content, mark) = (Arc::clone(&parts.body.content), parts.mark.cloned());
+        let user = UserEntry { content, mark, event: parts.body.event.clone() };
+        added.push(Entry::new(nowhere(), EntryKind::User(user)));
     }
     (added, context)
 }
 
 fn user_entry(content: Arc<[Content]>, mark: Option<UserMark>) -> Entry {
-    Entry::new(nowhere(), EntryKind::User(UserEntry { content, mark }))
+    Entry::new(nowhere(), EntryKind::User(UserEntry { content, mark, event: None }))
 }
 
 pub(super) fn assistant_entry(text: &str, model: &Arc<str>) -> Entry {

@@ -29,7 +29,7 @@ fn tool() -> ToolSpec {
 }
 
 fn asked(number: u128, text: &str) -> EntryKind {
-    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark(number)) })
+    EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark: Some(mark(number)), event: None })
 }
 
 fn mark(number: u128) -> UserMark {

@@ -22,6 +22,7 @@ pub(crate) mod object;
 mod pen;
 mod read;
 mod record;
+mod told;
 mod tree;
 pub mod view;
 mod write;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::chat::{AssistantMessage, Content, ToolResult};
+use crate::event::Event;
 use crate::ids::TurnId;
 
 pub use index::{Kind, Label, Position, RawParent, Settings, TreeIndex};
@@ -123,7 +125,7 @@ pub struct Head {
 /// What an entry says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EntryKind {
-    /// A person's message.
+    /// A message that came for the session: a person's, or an event.
     User(UserEntry),
     /// A model's message.
     Assistant(Box<AssistantEntry>),
@@ -192,13 +194,15 @@ pub enum Note {
     Withheld,
 }
 
-/// A person's message.
+/// A message that came for the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserEntry {
     /// What was said.
     pub content: Arc<[Content]>,
     /// Which turn it began; absent in files of others.
     pub mark: Option<UserMark>,
+    /// Who sent it, if no person said it.
+    pub event: Option<Arc<Event>>,
 }
 
 /// Ties a user entry to the message that came through a door.
@@ -261,6 +265,11 @@ impl UserEntry {
     /// Whether it is a command, which is no part of the conversation.
     pub fn is_command(&self) -> bool {
         self.mark.as_ref().is_some_and(|mark| mark.command)
+    }
+
+    /// Whether a person said it to the model: it is neither a command nor an event.
+    pub fn is_said(&self) -> bool {
+        !self.is_command() && self.event.is_none()
     }
 }
 

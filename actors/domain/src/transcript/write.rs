@@ -11,6 +11,7 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::object::Object;
+use super::told::event_line;
 use super::{AssistantEntry, Head, ToolResultEntry, TurnClose, UserEntry};
 use crate::chat::{AssistantMessage, StopReason};
 use crate::ids::{SessionId, SessionKey, TurnId};
@@ -69,8 +70,11 @@ pub fn header_line(header: &HeaderFields<'_>) -> String {
     })
 }
 
-/// A person's message.
+/// A person's message, or an event.
 pub fn user_line(head: &Head, user: &UserEntry) -> String {
+    if let Some(event) = &user.event {
+        return event_line(head, event, user);
+    }
     #[derive(serde::Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Message<'a> {

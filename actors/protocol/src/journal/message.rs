@@ -145,6 +145,8 @@ pub struct InboxItem {
     pub inline: Option<Arc<Accepted>>,
     /// Where its reply is pushed, if it is, of a message that is not `inline`.
     pub push: Option<Arc<PushRoute>>,
+    /// Whether it is an event: no person said it.
+    pub event: bool,
 }
 
 impl InboxItem {

@@ -69,7 +69,7 @@ pub struct ByBound {
 }
 
 /// The bounds that are shown, so that a rule can ask how near one is.
-pub const BOUNDS: [&str; 16] = [
+pub const BOUNDS: [&str; 17] = [
     "connections_admin",
     "connections_api",
     "connections_webhook",
@@ -86,6 +86,7 @@ pub const BOUNDS: [&str; 16] = [
     "outbox_messages",
     "provider_permits",
     "queued_bytes",
+    "watched_turns",
 ];
 
 /// What work beyond the turns themselves is counted.
@@ -133,6 +134,8 @@ pub struct WorkMetrics {
     pub frame_bytes: Gauge,
     /// Sessions that somebody watches or that have a remembered turn.
     pub hub_sessions: Gauge,
+    /// Turns whose end another actor waits for.
+    pub watched_turns: Gauge,
     /// Bytes in caches.
     pub cache_bytes: Family<ByCache, Gauge>,
     /// Spans of turns (`ended`, `exported`, `failed`); those that are neither wait, or found the exporter's queue full.
@@ -164,6 +167,7 @@ impl Default for WorkMetrics {
             slow_clients: Family::default(),
             frame_bytes: Gauge::default(),
             hub_sessions: Gauge::default(),
+            watched_turns: Gauge::default(),
             cache_bytes: Family::default(),
             spans: Family::default(),
             limit: Family::default(),
@@ -198,6 +202,7 @@ impl WorkMetrics {
         to.register("slow_clients", "Clients cut for reading too slowly", self.slow_clients.clone());
         to.register("frame_bytes", "Bytes of requests and frames under way", self.frame_bytes.clone());
         to.register("hub_sessions", "Sessions watched or remembered by the hub", self.hub_sessions.clone());
+        to.register("watched_turns", "Turns whose end another actor waits for", self.watched_turns.clone());
         to.register("cache_bytes", "Bytes in caches", self.cache_bytes.clone());
         to.register("spans", "Spans of turns", self.spans.clone());
         to.register("limit", "Bounds in force", self.limit.clone());

@@ -79,7 +79,7 @@ impl Stage {
     pub fn enqueue(&self, key: &SessionKey, bombs: u32) -> TurnId {
         let id = TurnId(self.kernel.ports().ids.uuid_v7());
         self.journal.open.lock().unwrap().entry(key.clone()).or_default().push(Turn { id, bombs });
-        let item = InboxItem { turn: id, seq: Seq(1), at: LogPosition(0), inline: None, push: None };
+        let item = InboxItem { turn: id, seq: Seq(1), at: LogPosition(0), inline: None, push: None, event: false };
         self.registry.queued(Queued { key: key.clone(), item });
         id
     }

@@ -45,7 +45,7 @@ fn said(number: usize, parent: Option<usize>, text: &str) -> String {
 
 fn kind(number: usize, text: &str, mark: Option<UserMark>) -> EntryKind {
     if number.is_multiple_of(2) {
-        return EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark });
+        return EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark, event: None });
     }
     let message = AssistantMessage {
         text: text.to_owned(),

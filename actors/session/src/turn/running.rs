@@ -22,7 +22,7 @@ use super::pursuit::Pursuit;
 use super::recover::{self, Cut};
 use super::replies::replies;
 use super::runner::Runner;
-use super::{Batch, Now, Record, Rules, Shown, Waits};
+use super::{Batch, Effect, Now, Record, Rules, Shown, Waits};
 use crate::inbox::Cancelled;
 
 /// Everything that is known of it.
@@ -196,6 +196,14 @@ impl Running {
         self.calls = Calls::new(&progress.calls);
         for result in &progress.results {
             self.calls.settle(result);
+        }
+    }
+
+    /// Tells that it begins, and of what if that is an event.
+    pub fn show_begin(&mut self, out: &mut Vec<Effect>) {
+        out.push(Effect::Emit(self.show(TurnProgress::Started)));
+        if let Some(event) = self.body.event.clone() {
+            out.push(Effect::Emit(self.show(TurnProgress::Notice(event.to_string().into()))));
         }
     }
 

@@ -3,6 +3,7 @@
 mod cases;
 mod commands;
 mod compact;
+mod events;
 mod joins;
 mod kept;
 mod world;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use domain::body::TurnBody;
 use domain::chat::{Arguments, Content, Message, StopReason, ToolResult, Usage};
+use domain::event::{Event, EventKind};
 use domain::ids::{MessageId, Seq, Source, ToolCallId};
 use domain::queue::{QueueAsk, QueueDrop, QueueMode};
 use domain::text::{TextLimit, TextUnit};
@@ -70,32 +72,53 @@ fn text(seq: u64) -> String {
 
 /// Whether `other` may be taken up by the turn of `seq`.
 fn joins(seq: u64, other: u64) -> bool {
-    let plain = |seq: u64| !matches!(seq % 7, 4 | 5) && !matches!(seq % 10, 8 | 9);
+    if event(other).is_some() {
+        return !is_command(turn_id(seq)) && other > seq;
+    }
+    let plain = |seq: u64| !matches!(seq % 7, 4 | 5) && !matches!(seq % 10, 6 | 8 | 9);
     plain(seq) && plain(other) && other % 7 != 6 && other > seq
 }
 
 fn is_command(turn: TurnId) -> bool {
-    matches!(turn.0.as_u128() % 7, 4 | 5)
+    matches!(turn.0.as_u128() % 7, 4 | 5) && turn.0.as_u128() % 10 != 6
 }
 
 fn accepted(seq: u64) -> Arc<Accepted> {
     Arc::new(Accepted {
         turn: turn_id(seq),
         seq: Seq(seq),
-        source: Source::new(if seq % 10 == 8 { "other" } else { "ws" }).unwrap(),
+        source: Source::new(match seq % 10 {
+            6 => "run",
+            8 => "other",
+            _ => "ws",
+        })
+        .unwrap(),
         message_id: MessageId::new(&seq.to_string()).unwrap(),
         body_hash: seq,
         route: if seq % 10 == 9 { Route::Reply } else { Route::Live },
-        body: TurnBody::text(text(seq)).encode().into(),
+        body: TurnBody { event: event(seq), ..TurnBody::text(text(seq)) }.encode().into(),
         accepted_ms: 5,
         retry_of: None,
     })
 }
 
+/// Every tenth message is one that no person said.
+fn event(seq: u64) -> Option<Arc<Event>> {
+    let event = || Event { kind: EventKind::Subagent, id: "7".into(), name: "w".into(), status: Some("done".into()) };
+    (seq % 10 == 6).then(|| event().into())
+}
+
 /// Even messages are small, odd ones have to be read from the log.
 fn item(seq: u64) -> InboxItem {
     let inline = seq.is_multiple_of(2).then(|| accepted(seq));
-    InboxItem { turn: turn_id(seq), seq: Seq(seq), at: LogPosition(seq), inline, push: None }
+    InboxItem {
+        turn: turn_id(seq),
+        seq: Seq(seq),
+        at: LogPosition(seq),
+        inline,
+        push: None,
+        event: event(seq).is_some(),
+    }
 }
 
 fn message(calls: &[(String, &str)]) -> Box<AssistantMessage> {

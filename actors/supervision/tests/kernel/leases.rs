@@ -68,7 +68,14 @@ impl Handler<Mail> for Sleepy {
 }
 
 fn mail() -> Mail {
-    Mail::Queued(InboxItem { turn: TurnId(Uuid::nil()), seq: Seq(1), at: LogPosition(0), inline: None, push: None })
+    Mail::Queued(InboxItem {
+        turn: TurnId(Uuid::nil()),
+        seq: Seq(1),
+        at: LogPosition(0),
+        inline: None,
+        push: None,
+        event: false,
+    })
 }
 
 fn flood(kernel: &Kernel, place: &ArbiterPlacement, slots: &Slots, tally: &Arc<Tally>, from: usize) {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::file::Row;
 use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, ToolResult, Usage};
+use crate::event::EventKind;
 use crate::exchange::json::python_line;
 use crate::ids::ToolCallId;
 use crate::time::parse_iso_ms;
@@ -28,7 +29,7 @@ pub(super) fn entry_kind(row: &Row) -> Option<EntryKind> {
             let blank = |piece: &Content| matches!(piece, Content::Text { text } if text.is_empty());
             let mut all: Vec<Content> = said.into_iter().filter(|piece| !blank(piece)).collect();
             all.extend(media.filter(|_| is_text));
-            Some(EntryKind::User(UserEntry { content: all.into(), mark: None }))
+            Some(EntryKind::User(UserEntry { content: all.into(), mark: None, event: None }))
         }
         "assistant" => {
             let message = assistant(row, &said);
@@ -77,6 +78,10 @@ pub(super) fn plain(kind: &EntryKind, time: &str) -> Option<Map<String, Value>> 
             put("timestamp", json!(time));
             if user.is_command() {
                 put("_command", json!(true));
+            }
+            if let Some(event) = user.event.as_ref().filter(|event| event.kind == EventKind::Subagent) {
+                put("injected_event", json!("subagent_result"));
+                put("subagent_task_id", json!(event.id));
             }
         }
         EntryKind::Shown(said) => {

@@ -32,7 +32,7 @@ fn say_as(bytes: &mut Vec<u8>, id: u64, text: &str, mark: Option<UserMark>) {
         parent: transcript.append_parent().map(Into::into),
         timestamp_ms: 1_795_985_609_123,
     };
-    let user = UserEntry { content: [crate::chat::Content::text(text)].into(), mark };
+    let user = UserEntry { content: [crate::chat::Content::text(text)].into(), mark, event: None };
     bytes.extend_from_slice(user_line(&head, &user).as_bytes());
     bytes.push(b'\n');
 }

@@ -9,6 +9,8 @@ pub enum Kind {
     User,
     /// A command that a person gave to the program.
     Command,
+    /// A message that no person said.
+    Event,
     /// A model's message.
     Assistant,
     /// A tool's answer.
@@ -49,6 +51,7 @@ impl Kind {
     /// That of an entry of which only the contents are known.
     pub fn of(kind: &EntryKind) -> Self {
         match kind {
+            EntryKind::User(user) if user.event.is_some() => Self::Event,
             EntryKind::User(user) if user.is_command() => Self::Command,
             EntryKind::User(_) => Self::User,
             EntryKind::Assistant(_) => Self::Assistant,
@@ -78,7 +81,7 @@ impl Kind {
             | Self::Bash
             | Self::CustomRole
             | Self::OtherRole => "message",
-            Self::CustomMessage => "custom_message",
+            Self::CustomMessage | Self::Event => "custom_message",
             Self::Compaction => "compaction",
             Self::BranchSummary => "branch_summary",
             Self::Reset => "reset",
@@ -101,6 +104,7 @@ impl Kind {
             Self::Bash => Some("bashExecution"),
             Self::CustomRole => Some("custom"),
             Self::OtherRole
+            | Self::Event
             | Self::CustomMessage
             | Self::Compaction
             | Self::BranchSummary

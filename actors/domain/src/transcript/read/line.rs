@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Record, message};
-use crate::transcript::{Entry, EntryKind, Header, Kind, Note, RawParent};
+use crate::transcript::{Entry, EntryKind, Header, Kind, Note, RawParent, told};
 use crate::{text, time};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -153,6 +153,8 @@ struct RawLine<'a> {
     #[serde(borrow)]
     custom_type: Option<&'a RawValue>,
     #[serde(borrow)]
+    details: Option<&'a RawValue>,
+    #[serde(borrow)]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
     version: Option<&'a RawValue>,
@@ -242,7 +244,13 @@ impl RawLine<'_> {
         let shared = |raw| Arc::from(text(raw));
         let kind = match self.r#type.as_ref() {
             "message" => return Some(message::kind(self.message)),
-            "custom_message" => EntryKind::Shown(message::content(self.content).into()),
+            "custom_message" => {
+                let content = message::content(self.content);
+                match told::event(string(self.custom_type).as_deref(), self.details, &content) {
+                    Some(event) => EntryKind::User(event),
+                    None => EntryKind::Shown(content.into()),
+                }
+            }
             "compaction" => EntryKind::Compaction { summary: text(self.summary), first_kept: first_kept() },
             "branch_summary" => EntryKind::BranchSummary(text(self.summary)),
             "reset" => EntryKind::Reset { first_kept: first_kept() },

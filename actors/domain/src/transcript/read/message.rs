@@ -93,7 +93,7 @@ pub(super) fn kind(raw: Option<&RawValue>) -> (Kind, EntryKind) {
     let turn = parsed::<TurnId>(message.turn_id);
     match message.role.as_ref() {
         "user" => {
-            let user = UserEntry { content: content(message.content).into(), mark: mark(&message, turn) };
+            let user = UserEntry { content: content(message.content).into(), mark: mark(&message, turn), event: None };
             let kind = EntryKind::User(user);
             (Kind::of(&kind), kind)
         }

@@ -44,7 +44,7 @@ fn user(text: &str, number: u128) -> UserEntry {
         into: None,
         command: false,
     };
-    UserEntry { content: [Content::text(text)].into(), mark: Some(mark) }
+    UserEntry { content: [Content::text(text)].into(), mark: Some(mark), event: None }
 }
 
 fn answer(text: &str, number: u128, end: Option<TurnClose>) -> AssistantEntry {

@@ -148,7 +148,14 @@ impl Books {
 
 pub fn item(accepted: &Arc<Accepted>) -> InboxItem {
     let inline = (accepted.body.len() <= INLINE_BODY_BYTES_MAX).then(|| Arc::clone(accepted));
-    InboxItem { turn: accepted.turn, seq: accepted.seq, at: LogPosition(accepted.seq.0), inline, push: None }
+    InboxItem {
+        turn: accepted.turn,
+        seq: accepted.seq,
+        at: LogPosition(accepted.seq.0),
+        inline,
+        push: None,
+        event: false,
+    }
 }
 
 impl Journal for FakeJournal {

@@ -152,7 +152,7 @@ impl Machine {
             return;
         }
         out.push(Effect::Began(turn.id(), turn.attempt));
-        out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+        turn.show_begin(out);
         if turn.is_of_session() && std::mem::take(&mut self.condensed) && turn.anew.is_none() {
             out.push(Effect::Emit(turn.show(TurnProgress::Notice(CONDENSED.into()))));
         }

@@ -18,7 +18,7 @@ impl Machine {
         if pending.starts
             && let Some(turn) = &mut self.turn
         {
-            out.push(Effect::Emit(turn.show(TurnProgress::Started)));
+            turn.show_begin(out);
             if !turn.runner.begun().is_empty() {
                 // Who follows this attempt sees all of the answer.
                 let text = turn.runner.begun().into();

@@ -42,7 +42,7 @@ impl Machine {
     /// Cancels the running turn, if that is the rule and a message came after it began.
     pub(super) fn interrupt(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(turn) = self.turn.as_deref().filter(|_| self.queue().mode == QueueMode::Interrupt) else { return };
-        let newer = self.inbox.wanted().filter(|item| Some(item.seq) > turn.behind);
+        let newer = self.inbox.wanted().filter(|item| !item.event && Some(item.seq) > turn.behind);
         let first = newer.map(|item| self.fellow(item)).find(|fellow| *fellow != Fellow::No);
         match first.unwrap_or(Fellow::No) {
             Fellow::No => {}
@@ -65,7 +65,7 @@ impl Machine {
         let cap = self.queue().cap as usize;
         let none = self.own.as_deref().is_none_or(|own| own.dropped.is_empty());
         let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.round == 0 && !turn.user_written) else { return };
-        if none || turn.open_to_others().is_none() {
+        if none || turn.open_to_others().is_none() || turn.body.event.is_some() {
             return;
         }
         let all = self.own.as_deref_mut().map(|own| std::mem::take(&mut own.dropped)).unwrap_or_default();

@@ -60,31 +60,43 @@ impl Machine {
     }
 
     fn may_steer(&self) -> bool {
-        let turns_left = self.turn.as_deref().is_some_and(|turn| turn.steered < STEERS_MAX);
-        self.queue().mode == QueueMode::Steer && turns_left && !self.is_leaving()
+        self.queue().mode == QueueMode::Steer && self.may_take_up()
     }
 
-    /// Whether a message may be taken up behind the running calls, so that no further ones begin.
+    fn may_take_up(&self) -> bool {
+        self.turn.as_deref().is_some_and(|turn| turn.steered < STEERS_MAX) && !self.is_leaving()
+    }
+
+    /// Whether a message may be taken up behind the running calls, so that no further ones begin. No event does that:
+    /// it waits until all calls of the round have ended.
     pub(super) fn awaits_steering(&self) -> bool {
-        let first = self.inbox.wanted().next().filter(|_| self.may_steer());
-        first.is_some_and(|item| self.fellow(item) != Fellow::No)
+        let mut first = self.inbox.wanted().take(STEERED_AT_ONCE_MAX).filter(|_| self.may_steer());
+        let said = first.find(|item| !item.event || self.fellow(item) == Fellow::No);
+        said.is_some_and(|item| self.fellow(item) != Fellow::No)
     }
 
     /// Takes up what waits, if it is the time for that; whether the turn goes on with it.
     pub(super) fn take_up(&mut self, out: &mut Vec<Effect>) -> bool {
         let Some(turn) = self.turn.as_deref() else { return false };
         let collects = self.queue().mode == QueueMode::Collect && !self.is_leaving();
-        let most = if turn.boundary && self.may_steer() {
-            STEERED_AT_ONCE_MAX
-        } else if collects && turn.round == 0 && !turn.user_written {
+        let collects = collects && turn.round == 0 && !turn.user_written;
+        let most = if collects {
             usize::MAX
+        } else if turn.boundary && self.may_take_up() {
+            STEERED_AT_ONCE_MAX
         } else {
             return false;
         };
-        let (mut found, mut unread) = (Vec::new(), None);
+        // In all other modes, only events are taken up.
+        let said = collects || self.may_steer();
+        let (mut found, mut unread, mut skips) = (Vec::new(), None, false);
         for item in self.inbox.wanted().take(most) {
             match self.fellow(item) {
-                Fellow::Yes => found.push(item.turn),
+                _ if !said && !item.event => break,
+                Fellow::Yes => {
+                    skips |= !item.event;
+                    found.push(item.turn);
+                }
                 Fellow::No => break,
                 Fellow::Unread(at) => {
                     unread = Some(at);
@@ -96,7 +108,7 @@ impl Machine {
             self.read_for(at, out);
             return true;
         }
-        if found.is_empty() {
+        if found.is_empty() || (!skips && turn.calls.open().next().is_some()) {
             return false;
         }
         let Some(turn) = self.turn.as_deref_mut() else { return false };
@@ -145,6 +157,10 @@ impl Machine {
     /// Tells of the ends of turns that `into` took up.
     pub(super) fn show_joined(&mut self, joined: &[InboxItem], into: Option<TurnId>, now: Now, out: &mut Vec<Effect>) {
         for item in joined {
+            let body = item.inline.as_ref().filter(|_| item.event).and_then(|said| TurnBody::decode(&said.body).ok());
+            if let (Some(turn), Some(event)) = (self.turn.as_deref_mut(), body.and_then(|body| body.event)) {
+                out.push(Effect::Emit(turn.show(TurnProgress::Notice(event.to_string().into()))));
+            }
             let accepted_ms = item.inline.as_ref().map_or(now.wall_ms, |accepted| accepted.accepted_ms);
             let latency_ms = now.wall_ms.saturating_sub(accepted_ms);
             let finished = Finished {
@@ -169,6 +185,9 @@ impl Machine {
     pub(super) fn fellow(&self, item: &InboxItem) -> Fellow {
         let Some(turn) = self.turn.as_deref() else { return Fellow::No };
         let (Some(host), unread) = (turn.open_to_others(), turn.unread) else { return Fellow::No };
+        if item.event {
+            return event_fellow(item, host, unread);
+        }
         if matches!(host.route, Route::Reply) {
             return Fellow::No;
         }
@@ -232,6 +251,24 @@ impl Machine {
         let due = self.heard.saturating_add(self.queue().debounce);
         let collects = self.queue().mode == QueueMode::Collect && self.cut.is_none() && !self.is_leaving();
         if collects { due.saturating_sub(now.mono) } else { Duration::ZERO }
+    }
+}
+
+/// Whether a turn may take up an event: one whose answer goes the same way, or is only kept.
+fn event_fellow(item: &InboxItem, host: &Accepted, unread: Option<LogPosition>) -> Fellow {
+    let same = match item.push_route() {
+        Some(route) => host.route == Route::Push(route.clone()),
+        None => true,
+    };
+    match item.inline.as_deref() {
+        _ if !same => Fellow::No,
+        None if unread == Some(item.at) => Fellow::No,
+        None => Fellow::Unread(item.at),
+        Some(accepted) if accepted.retry_of.is_some() => Fellow::No,
+        Some(accepted) => {
+            let plain = TurnBody::decode(&accepted.body).is_ok_and(|body| is_plain(&body));
+            if plain { Fellow::Yes } else { Fellow::No }
+        }
     }
 }
 

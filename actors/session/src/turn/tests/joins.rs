@@ -3,7 +3,7 @@
 use super::cases::calls;
 use super::*;
 
-fn mode(mode: QueueMode) -> QueueRules {
+pub(super) fn mode(mode: QueueMode) -> QueueRules {
     QueueRules { mode, ..QueueRules::default() }
 }
 
@@ -39,7 +39,7 @@ proptest! {
 }
 
 /// A world in which two groups of calls were made, the first of which runs, and messages up to `last` wait.
-fn among_calls(rules: QueueRules, last: u64) -> World {
+pub(super) fn among_calls(rules: QueueRules, last: u64) -> World {
     let mut world = World::with(rules);
     world.take(Step::Enqueue);
     for step in [Step::Read, Step::Permit, calls(&[true, false]), Step::Durable] {

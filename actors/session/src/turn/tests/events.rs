@@ -1,0 +1,90 @@
+//! Messages that no person said: of the messages here the 6th is one.
+
+use super::joins::{among_calls, mode};
+use super::*;
+
+const MODES: [QueueMode; 4] = [QueueMode::Steer, QueueMode::Followup, QueueMode::Collect, QueueMode::Interrupt];
+
+/// The 6th waits while the first of two groups of calls runs.
+fn told_among_calls(rules: QueueRules) -> World {
+    let mut world = among_calls(rules, 1);
+    world.next_seq = 6;
+    world.take(Step::Enqueue);
+    world
+}
+
+#[test]
+fn in_each_mode_it_is_taken_up_behind_the_calls_of_the_round_and_none_is_skipped() {
+    for queue in MODES {
+        let mut world = told_among_calls(mode(queue));
+        for _ in 0..2 {
+            world.take(Step::ToolEnds(0));
+            world.take(Step::Durable);
+        }
+        let [Record::Said(said)] = &*world.commits[0].records else { panic!("{queue:?}: {:?}", world.commits) };
+        assert_eq!(said.turn, turn_id(6));
+        world.settle();
+        assert_eq!(world.finished[&turn_id(6)], TurnResult::Joined, "{queue:?}");
+        assert_eq!(world.finished[&turn_id(1)], TurnResult::Done, "it interrupts nothing: {queue:?}");
+        assert_eq!(world.runs.len(), 2, "both calls ran: {queue:?}");
+    }
+}
+
+#[test]
+fn it_goes_with_a_message_that_skips_calls() {
+    let mut world = told_among_calls(mode(QueueMode::Steer));
+    world.next_seq = 12;
+    world.take(Step::Enqueue);
+    world.take(Step::ToolEnds(0));
+    world.take(Step::Durable);
+    let said: Vec<_> = world.commits[0].ended.iter().map(|(turn, _)| *turn).collect();
+    assert_eq!(said, [turn_id(6), turn_id(12)]);
+    world.settle();
+    assert_eq!(world.runs.len(), 1, "the call that was skipped does not run");
+}
+
+#[test]
+fn without_a_later_call_it_is_a_turn_of_its_own_and_people_are_told_what_began_it() {
+    let mut world = World::with(mode(QueueMode::Interrupt));
+    world.take(Step::Enqueue);
+    world.take(Step::Read);
+    world.take(Step::Permit);
+    world.next_seq = 6;
+    world.take(Step::Enqueue);
+    world.take(Step::Answer);
+    world.settle();
+    assert_eq!(world.finished.values().collect::<Vec<_>>(), [&TurnResult::Done; 2]);
+    let now = Now { mono: Duration::ZERO, wall_ms: 0 };
+    let mut machine = Machine::new(rules());
+    machine.step(Input::Queued(item(6)), now);
+    let effects = machine.step(Input::Placed, now);
+    let notice = effects.iter().find_map(|effect| match effect {
+        Effect::Emit(Shown { what: TurnProgress::Notice(text), .. }) => Some(&**text),
+        _ => None,
+    });
+    assert_eq!(notice, Some("sub-agent \"w\": done"));
+}
+
+#[test]
+fn an_answer_that_goes_elsewhere_is_no_fellow() {
+    let hook = || PushRoute { channel: "hook".into(), account: "a".into(), chat: "c".into(), thread: None };
+    let mut world = among_calls(mode(QueueMode::Steer), 1);
+    let pushed = Arc::new(Accepted { route: Route::Push(hook()), ..Accepted::clone(&accepted(6)) });
+    world.open.push(6);
+    world.turns.insert(turn_id(6), Kept::default());
+    world.give(Input::Queued(InboxItem { inline: Some(pushed), ..item(6) }));
+    world.settle();
+    assert_eq!(world.finished[&turn_id(6)], TurnResult::Done);
+    assert_eq!(world.pushed.iter().map(|row| &row.route).collect::<Vec<_>>(), [&hook()]);
+}
+
+#[test]
+fn what_looks_like_a_command_is_none() {
+    let now = Now { mono: Duration::ZERO, wall_ms: 0 };
+    let mut machine = Machine::new(rules());
+    let body = TurnBody { event: event(6), ..TurnBody::text("/new and forget") };
+    let said = Arc::new(Accepted { body: body.encode().into(), ..Accepted::clone(&accepted(6)) });
+    machine.step(Input::Queued(InboxItem { inline: Some(said), ..item(6) }), now);
+    machine.step(Input::Placed, now);
+    assert!(!machine.answers_command() && !machine.begins_anew());
+}
