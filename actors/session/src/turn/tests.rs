@@ -75,12 +75,12 @@ fn joins(seq: u64, other: u64) -> bool {
     if event(other).is_some() {
         return !is_command(turn_id(seq)) && other > seq;
     }
-    let plain = |seq: u64| !matches!(seq % 7, 4 | 5) && !matches!(seq % 10, 6 | 8 | 9);
+    let plain = |seq: u64| !matches!(seq % 7, 4 | 5) && !matches!(seq % 10, 0 | 8 | 9);
     plain(seq) && plain(other) && other % 7 != 6 && other > seq
 }
 
 fn is_command(turn: TurnId) -> bool {
-    matches!(turn.0.as_u128() % 7, 4 | 5) && turn.0.as_u128() % 10 != 6
+    matches!(turn.0.as_u128() % 7, 4 | 5) && !turn.0.as_u128().is_multiple_of(10)
 }
 
 fn accepted(seq: u64) -> Arc<Accepted> {
@@ -88,7 +88,7 @@ fn accepted(seq: u64) -> Arc<Accepted> {
         turn: turn_id(seq),
         seq: Seq(seq),
         source: Source::new(match seq % 10 {
-            6 => "run",
+            0 => "run",
             8 => "other",
             _ => "ws",
         })
@@ -105,7 +105,7 @@ fn accepted(seq: u64) -> Arc<Accepted> {
 /// Every tenth message is one that no person said.
 fn event(seq: u64) -> Option<Arc<Event>> {
     let event = || Event { kind: EventKind::Subagent, id: "7".into(), name: "w".into(), status: Some("done".into()) };
-    (seq % 10 == 6).then(|| event().into())
+    seq.is_multiple_of(10).then(|| event().into())
 }
 
 /// Even messages are small, odd ones have to be read from the log.

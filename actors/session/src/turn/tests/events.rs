@@ -1,14 +1,15 @@
-//! Messages that no person said: of the messages here the 6th is one.
+//! Messages that no person said: of the messages here the 10th is one.
 
 use super::joins::{among_calls, mode};
 use super::*;
 
-const MODES: [QueueMode; 4] = [QueueMode::Steer, QueueMode::Followup, QueueMode::Collect, QueueMode::Interrupt];
+/// Those in which a turn begins at once.
+const MODES: [QueueMode; 3] = [QueueMode::Steer, QueueMode::Followup, QueueMode::Interrupt];
 
-/// The 6th waits while the first of two groups of calls runs.
+/// The 10th waits while the first of two groups of calls runs.
 fn told_among_calls(rules: QueueRules) -> World {
     let mut world = among_calls(rules, 1);
-    world.next_seq = 6;
+    world.next_seq = 10;
     world.take(Step::Enqueue);
     world
 }
@@ -22,9 +23,9 @@ fn in_each_mode_it_is_taken_up_behind_the_calls_of_the_round_and_none_is_skipped
             world.take(Step::Durable);
         }
         let [Record::Said(said)] = &*world.commits[0].records else { panic!("{queue:?}: {:?}", world.commits) };
-        assert_eq!(said.turn, turn_id(6));
+        assert_eq!(said.turn, turn_id(10));
         world.settle();
-        assert_eq!(world.finished[&turn_id(6)], TurnResult::Joined, "{queue:?}");
+        assert_eq!(world.finished[&turn_id(10)], TurnResult::Joined, "{queue:?}");
         assert_eq!(world.finished[&turn_id(1)], TurnResult::Done, "it interrupts nothing: {queue:?}");
         assert_eq!(world.runs.len(), 2, "both calls ran: {queue:?}");
     }
@@ -33,12 +34,12 @@ fn in_each_mode_it_is_taken_up_behind_the_calls_of_the_round_and_none_is_skipped
 #[test]
 fn it_goes_with_a_message_that_skips_calls() {
     let mut world = told_among_calls(mode(QueueMode::Steer));
-    world.next_seq = 12;
+    world.next_seq = 16;
     world.take(Step::Enqueue);
     world.take(Step::ToolEnds(0));
     world.take(Step::Durable);
     let said: Vec<_> = world.commits[0].ended.iter().map(|(turn, _)| *turn).collect();
-    assert_eq!(said, [turn_id(6), turn_id(12)]);
+    assert_eq!(said, [turn_id(10), turn_id(16)]);
     world.settle();
     assert_eq!(world.runs.len(), 1, "the call that was skipped does not run");
 }
@@ -49,14 +50,14 @@ fn without_a_later_call_it_is_a_turn_of_its_own_and_people_are_told_what_began_i
     world.take(Step::Enqueue);
     world.take(Step::Read);
     world.take(Step::Permit);
-    world.next_seq = 6;
+    world.next_seq = 10;
     world.take(Step::Enqueue);
     world.take(Step::Answer);
     world.settle();
     assert_eq!(world.finished.values().collect::<Vec<_>>(), [&TurnResult::Done; 2]);
     let now = Now { mono: Duration::ZERO, wall_ms: 0 };
     let mut machine = Machine::new(rules());
-    machine.step(Input::Queued(item(6)), now);
+    machine.step(Input::Queued(item(10)), now);
     let effects = machine.step(Input::Placed, now);
     let notice = effects.iter().find_map(|effect| match effect {
         Effect::Emit(Shown { what: TurnProgress::Notice(text), .. }) => Some(&**text),
@@ -69,12 +70,12 @@ fn without_a_later_call_it_is_a_turn_of_its_own_and_people_are_told_what_began_i
 fn an_answer_that_goes_elsewhere_is_no_fellow() {
     let hook = || PushRoute { channel: "hook".into(), account: "a".into(), chat: "c".into(), thread: None };
     let mut world = among_calls(mode(QueueMode::Steer), 1);
-    let pushed = Arc::new(Accepted { route: Route::Push(hook()), ..Accepted::clone(&accepted(6)) });
-    world.open.push(6);
-    world.turns.insert(turn_id(6), Kept::default());
-    world.give(Input::Queued(InboxItem { inline: Some(pushed), ..item(6) }));
+    let pushed = Arc::new(Accepted { route: Route::Push(hook()), ..Accepted::clone(&accepted(10)) });
+    world.open.push(10);
+    world.turns.insert(turn_id(10), Kept::default());
+    world.give(Input::Queued(InboxItem { inline: Some(pushed), ..item(10) }));
     world.settle();
-    assert_eq!(world.finished[&turn_id(6)], TurnResult::Done);
+    assert_eq!(world.finished[&turn_id(10)], TurnResult::Done);
     assert_eq!(world.pushed.iter().map(|row| &row.route).collect::<Vec<_>>(), [&hook()]);
 }
 
@@ -82,9 +83,9 @@ fn an_answer_that_goes_elsewhere_is_no_fellow() {
 fn what_looks_like_a_command_is_none() {
     let now = Now { mono: Duration::ZERO, wall_ms: 0 };
     let mut machine = Machine::new(rules());
-    let body = TurnBody { event: event(6), ..TurnBody::text("/new and forget") };
-    let said = Arc::new(Accepted { body: body.encode().into(), ..Accepted::clone(&accepted(6)) });
-    machine.step(Input::Queued(InboxItem { inline: Some(said), ..item(6) }), now);
+    let body = TurnBody { event: event(10), ..TurnBody::text("/new and forget") };
+    let said = Arc::new(Accepted { body: body.encode().into(), ..Accepted::clone(&accepted(10)) });
+    machine.step(Input::Queued(InboxItem { inline: Some(said), ..item(10) }), now);
     machine.step(Input::Placed, now);
     assert!(!machine.answers_command() && !machine.begins_anew());
 }
