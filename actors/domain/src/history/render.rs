@@ -82,7 +82,7 @@ fn unforged(text: &str) -> String {
         out.push('[');
         let word = piece.strip_prefix('/').unwrap_or(piece);
         let begins = |with: &&str| word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
-        if DELIMITERS.iter().any(|delimiter| begins(delimiter)) {
+        if DELIMITERS.iter().any(begins) {
             out.push('\u{200b}');
         }
         out.push_str(piece);
