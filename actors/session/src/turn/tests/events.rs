@@ -59,9 +59,9 @@ fn without_a_later_call_it_is_a_turn_of_its_own_and_people_are_told_what_began_i
     let mut machine = Machine::new(rules());
     machine.step(Input::Queued(item(10)), now);
     let effects = machine.step(Input::Placed, now);
-    let notice = effects.iter().find_map(|effect| match effect {
-        Effect::Emit(Shown { what: TurnProgress::Notice(text), .. }) => Some(&**text),
-        _ => None,
+    let notice = effects.iter().find_map(|effect| {
+        let Effect::Emit(Shown { what: TurnProgress::Notice(text), .. }) = effect else { return None };
+        Some(&**text)
     });
     assert_eq!(notice, Some("sub-agent \"w\": done"));
 }
