@@ -68,6 +68,7 @@ impl TurnEvents for Ends {
             | TurnProgress::StreamEnd { .. }
             | TurnProgress::ToolStarted { .. }
             | TurnProgress::ToolEnded { .. }
+            | TurnProgress::Goal(_)
             | TurnProgress::Notice(_) => None,
         };
         self.hub.emit(event);
@@ -129,6 +130,7 @@ mod tests {
             model: "m".into(),
             usage: Usage::default(),
             latency_ms: 0,
+            standing: None,
         }))
     }
 
