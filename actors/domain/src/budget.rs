@@ -110,20 +110,14 @@ fn call_tokens(call: &ToolCall) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat::{StopReason, Usage};
+    use crate::chat::Usage;
 
     #[test]
     fn what_providers_count_corrects_the_estimate_within_bounds() {
         let reply = |asked_tokens, input_tokens| AssistantMessage {
-            text: String::new(),
-            reasoning: None,
-            calls: Vec::new(),
-            stop: StopReason::Stop,
             usage: Usage { input_tokens, ..Usage::default() },
             asked_tokens,
-            provider: "p".into(),
-            model: "m".into(),
-            error: None,
+            ..AssistantMessage::new("", "p", "m")
         };
         let ratio = |pairs: &[(u64, u64)]| {
             let replies: Vec<_> = pairs.iter().map(|(asked, counted)| reply(*asked, *counted)).collect();

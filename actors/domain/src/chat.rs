@@ -125,6 +125,21 @@ pub struct AssistantMessage {
 // === impl AssistantMessage ===
 
 impl AssistantMessage {
+    /// A whole answer of nothing but this text; what it cost is not known.
+    pub fn new(text: impl Into<String>, provider: impl Into<Arc<str>>, model: impl Into<Arc<str>>) -> Self {
+        Self {
+            text: text.into(),
+            reasoning: None,
+            calls: Vec::new(),
+            stop: StopReason::Stop,
+            usage: Usage::default(),
+            asked_tokens: 0,
+            provider: provider.into(),
+            model: model.into(),
+            error: None,
+        }
+    }
+
     /// Whether it is the beginning of an answer that ran into the token limit.
     pub fn is_cut(&self) -> bool {
         self.stop == StopReason::Length && self.calls.is_empty()

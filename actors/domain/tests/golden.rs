@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use domain::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
-use domain::chat::{Arguments, AssistantMessage, Content, Message, StopReason, ToolCall, ToolResult, Usage};
+use domain::chat::{Arguments, AssistantMessage, Content, Message, StopReason, ToolCall, ToolResult};
 use domain::compaction::archive::archive_instruction;
 use domain::event::{Event, EventKind};
 use domain::exchange::nanobot::{SessionFile, Source, name, transcribe};
@@ -123,17 +123,7 @@ impl Talk {
 
     fn says_of_model(self, text: &str, stop: StopReason, calls: Vec<ToolCall>, transcript_only: bool) -> Self {
         let error = (stop == StopReason::Aborted).then(|| CANCELLED_NOTICE.to_owned());
-        let message = AssistantMessage {
-            text: text.to_owned(),
-            reasoning: None,
-            calls,
-            stop,
-            usage: Usage::default(),
-            asked_tokens: 0,
-            provider: "p".into(),
-            model: "m".into(),
-            error,
-        };
+        let message = AssistantMessage { calls, stop, error, ..AssistantMessage::new(text, "p", "m") };
         let turn = Some(id(self.turn));
         self.add(EntryKind::Assistant(Box::new(AssistantEntry {
             message: message.into(),

@@ -242,15 +242,11 @@ async fn try_to_complete(
         })
         .await?;
     Ok(AssistantMessage {
-        text: answer.text,
         reasoning: answer.reasoning,
         calls: answer.calls,
         stop: answer.stop,
         usage: answer.usage,
-        asked_tokens: 0,
-        provider: name.clone(),
-        model: reply.model.clone(),
-        error: None,
+        ..AssistantMessage::new(answer.text, name.clone(), reply.model.clone())
     })
 }
 

@@ -68,15 +68,11 @@ pub fn answer(request: &ChatRequest, id_prefix: &str) -> Reply {
         piece_delay: Duration::from_millis(script.piece_delay_ms.unwrap_or(0)),
         deltas,
         message: AssistantMessage {
-            text,
             reasoning,
             calls,
             stop,
             usage,
-            asked_tokens: 0,
-            provider: NAME.into(),
-            model: request.model.clone(),
-            error: None,
+            ..AssistantMessage::new(text, NAME, request.model.clone())
         },
     }
 }

@@ -218,15 +218,9 @@ impl Build<'_> {
     fn placeholder(&mut self, message: &AssistantMessage, text: String) {
         let lead = if self.last_answer().is_some_and(|last| last.is_cut()) { "\n" } else { "" };
         self.say(Arc::new(AssistantMessage {
-            text: format!("{lead}{text}"),
-            reasoning: None,
-            calls: Vec::new(),
-            stop: StopReason::Stop,
             usage: message.usage,
             asked_tokens: message.asked_tokens,
-            provider: Arc::clone(&message.provider),
-            model: Arc::clone(&message.model),
-            error: None,
+            ..AssistantMessage::new(format!("{lead}{text}"), Arc::clone(&message.provider), Arc::clone(&message.model))
         }));
     }
 

@@ -6,7 +6,7 @@ use super::past::recent_history;
 use super::{Frame, Nudge, Past};
 use crate::body::{ContextRole, HistorySource, TurnBody};
 use crate::budget::{MESSAGE_TOKENS, Ratio, budget, text_tokens};
-use crate::chat::{AssistantMessage, Content, StopReason, Usage};
+use crate::chat::{AssistantMessage, Content};
 use crate::goal::Goal;
 use crate::history::{Kept, Place, Render};
 use crate::ids::TurnId;
@@ -177,17 +177,7 @@ fn user_entry(content: Arc<[Content]>, mark: Option<UserMark>) -> Entry {
 }
 
 pub(super) fn assistant_entry(text: &str, model: &Arc<str>) -> Entry {
-    let message = AssistantMessage {
-        text: text.to_owned(),
-        reasoning: None,
-        calls: Vec::new(),
-        stop: StopReason::Stop,
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: Arc::from("request"),
-        model: model.clone(),
-        error: None,
-    };
+    let message = AssistantMessage::new(text, "request", model.clone());
     let entry = AssistantEntry { message: message.into(), turn: None, end: None, transcript_only: false };
     Entry::new(nowhere(), EntryKind::Assistant(Box::new(entry)))
 }

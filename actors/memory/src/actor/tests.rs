@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use domain::chat::{AssistantMessage, StopReason, Usage};
+use domain::chat::{AssistantMessage, StopReason};
 use domain::ids::{Attempt, Epoch, SessionKey, TurnId};
 use domain::request::{ChatRequest, ToolChoice};
 use protocol::edit::Part;
@@ -116,17 +116,7 @@ fn request() -> ChatRequest {
 }
 
 fn answer(text: &str, stop: StopReason) -> Box<AssistantMessage> {
-    Box::new(AssistantMessage {
-        text: text.to_owned(),
-        reasoning: None,
-        calls: Vec::new(),
-        stop,
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: "p".into(),
-        model: "m".into(),
-        error: None,
-    })
+    Box::new(AssistantMessage { stop, ..AssistantMessage::new(text, "p", "m") })
 }
 
 fn complete(call: &Complete, message: Box<AssistantMessage>) {

@@ -163,20 +163,11 @@ fn name_of(message: &AssistantMessage) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use domain::chat::Usage;
-
     use super::*;
 
     #[test]
     fn a_name_is_one_short_line() {
-        let of = |text: &str, stop| {
-            let (usage, provider, model) = (Usage::default(), "p".into(), "m".into());
-            let text = text.to_owned();
-            let (reasoning, calls, error) = (None, Vec::new(), None);
-            let message =
-                AssistantMessage { text, reasoning, calls, stop, usage, asked_tokens: 0, provider, model, error };
-            name_of(&message)
-        };
+        let of = |text: &str, stop| name_of(&AssistantMessage { stop, ..AssistantMessage::new(text, "p", "m") });
         assert_eq!(of("\"Trip to Rome.\"\n", StopReason::Stop).as_deref(), Some("Trip to Rome"));
         assert_eq!(of("**A**\nB", StopReason::Stop).as_deref(), Some("A** B"));
         assert_eq!(of("...", StopReason::Stop), None);

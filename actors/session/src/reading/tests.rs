@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use domain::chat::{AssistantMessage, Content, StopReason, Usage, plain_text};
+use domain::chat::{AssistantMessage, Content, plain_text};
 use domain::history::select;
 use domain::transcript::{
     AssistantEntry, EntryKind, Head, TurnClose, UserEntry, UserMark, assistant_line, leaf_line, read_lines,
@@ -47,17 +47,7 @@ fn kind(number: usize, text: &str, mark: Option<UserMark>) -> EntryKind {
     if number.is_multiple_of(2) {
         return EntryKind::User(UserEntry { content: [Content::text(text)].into(), mark, event: None });
     }
-    let message = AssistantMessage {
-        text: text.to_owned(),
-        reasoning: None,
-        calls: Vec::new(),
-        stop: StopReason::Stop,
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: "p".into(),
-        model: "m".into(),
-        error: None,
-    };
+    let message = AssistantMessage::new(text, "p", "m");
     let turn = mark.map(|mark| mark.turn);
     EntryKind::Assistant(Box::new(AssistantEntry { message: message.into(), turn, end: None, transcript_only: false }))
 }

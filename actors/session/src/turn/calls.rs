@@ -160,7 +160,7 @@ pub fn make_ids_unique(message: &mut AssistantMessage) {
 
 #[cfg(test)]
 mod tests {
-    use domain::chat::{Arguments, StopReason, Usage};
+    use domain::chat::Arguments;
     use serde_json::{Map, Value};
 
     use super::*;
@@ -205,15 +205,8 @@ mod tests {
     #[test]
     fn repeated_ids_are_told_apart() {
         let mut message = AssistantMessage {
-            text: String::new(),
-            reasoning: None,
             calls: vec![call("a", "x"), call("a", "x"), call("a_2", "x"), call("a", "x")],
-            stop: StopReason::ToolUse,
-            usage: Usage::default(),
-            asked_tokens: 0,
-            provider: "p".into(),
-            model: "m".into(),
-            error: None,
+            ..AssistantMessage::new("", "p", "m")
         };
         make_ids_unique(&mut message);
         let ids: HashSet<_> = message.calls.iter().map(|call| call.id.clone()).collect();

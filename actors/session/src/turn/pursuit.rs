@@ -109,24 +109,13 @@ impl Pursuit {
 
 #[cfg(test)]
 mod tests {
-    use domain::chat::{StopReason, Usage};
     use domain::goal::Status;
     use proptest::prelude::*;
 
     use super::*;
 
     fn said(text: &str) -> AssistantMessage {
-        AssistantMessage {
-            text: text.to_owned(),
-            reasoning: None,
-            calls: Vec::new(),
-            stop: StopReason::Stop,
-            usage: Usage::default(),
-            asked_tokens: 0,
-            provider: "p".into(),
-            model: "m".into(),
-            error: None,
-        }
+        AssistantMessage::new(text, "p", "m")
     }
 
     #[test]

@@ -346,14 +346,8 @@ impl Running {
 /// A message in place of the model's.
 fn notice(stop: StopReason, text: String, error: Option<String>, rules: &Rules) -> Box<AssistantMessage> {
     Box::new(AssistantMessage {
-        text,
-        reasoning: None,
-        calls: Vec::new(),
         stop,
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: Arc::clone(&rules.provider),
-        model: Arc::clone(&rules.model),
         error,
+        ..AssistantMessage::new(text, Arc::clone(&rules.provider), Arc::clone(&rules.model))
     })
 }

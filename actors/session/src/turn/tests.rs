@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use domain::body::TurnBody;
-use domain::chat::{Arguments, Content, Message, StopReason, ToolResult, Usage};
+use domain::chat::{Arguments, Content, Message, StopReason, ToolResult};
 use domain::event::{Event, EventKind};
 use domain::ids::{MessageId, Seq, Source, ToolCallId};
 use domain::queue::{QueueAsk, QueueDrop, QueueMode};
@@ -128,15 +128,8 @@ fn message(calls: &[(String, &str)]) -> Box<AssistantMessage> {
         arguments: Arguments::Object(Map::new()),
     };
     Box::new(AssistantMessage {
-        text: "answer".to_owned(),
-        reasoning: None,
         calls: calls.iter().map(call).collect(),
-        stop: StopReason::Stop,
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: "p".into(),
-        model: "m".into(),
-        error: None,
+        ..AssistantMessage::new("answer", "p", "m")
     })
 }
 

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 use super::file::Row;
-use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, ToolResult, Usage};
+use crate::chat::{Arguments, AssistantMessage, Content, StopReason, ToolCall, ToolResult};
 use crate::event::EventKind;
 use crate::exchange::json::python_line;
 use crate::ids::ToolCallId;
@@ -164,15 +164,10 @@ fn assistant(row: &Row, said: &[Content]) -> AssistantMessage {
     let calls = row.fields.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
     let calls: Vec<ToolCall> = calls.map(tool_call).collect();
     AssistantMessage {
-        text: crate::chat::plain_text(said),
         reasoning: row.text_of("reasoning_content").filter(|text| !text.is_empty()).map(str::to_owned),
         stop: if calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse },
         calls,
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: "".into(),
-        model: "".into(),
-        error: None,
+        ..AssistantMessage::new(crate::chat::plain_text(said), "", "")
     }
 }
 

@@ -50,15 +50,10 @@ fn user(text: &str, number: u128) -> UserEntry {
 fn answer(text: &str, number: u128, end: Option<TurnClose>) -> AssistantEntry {
     AssistantEntry {
         message: Arc::new(AssistantMessage {
-            text: text.to_owned(),
             reasoning: Some("hm".to_owned()),
-            calls: Vec::new(),
-            stop: StopReason::Stop,
             usage: Usage { input_tokens: 10, output_tokens: 3, cached_tokens: 4 },
             asked_tokens: 8,
-            provider: "offline".into(),
-            model: "echo".into(),
-            error: None,
+            ..AssistantMessage::new(text, "offline", "echo")
         }),
         turn: Some(turn(number)),
         end,

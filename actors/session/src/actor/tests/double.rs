@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use domain::body::TurnBody;
-use domain::chat::{AssistantMessage, StopReason, Usage};
+use domain::chat::{AssistantMessage, Usage};
 use domain::ids::*;
 use domain::request::ToolSpec;
 use protocol::journal::*;
@@ -105,15 +105,8 @@ pub fn turn(seq: u64) -> TurnId {
 
 pub fn answer(text: &str) -> Box<AssistantMessage> {
     Box::new(AssistantMessage {
-        text: text.to_owned(),
-        reasoning: None,
-        calls: Vec::new(),
-        stop: StopReason::Stop,
         usage: Usage { input_tokens: 10, output_tokens: 1, cached_tokens: 0 },
-        asked_tokens: 0,
-        provider: "p".into(),
-        model: "m".into(),
-        error: None,
+        ..AssistantMessage::new(text, "p", "m")
     })
 }
 

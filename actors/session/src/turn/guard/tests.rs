@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use domain::chat::{AssistantMessage, StopReason, Usage};
+use domain::chat::{AssistantMessage, StopReason};
 use domain::ids::ToolCallId;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -80,15 +80,9 @@ fn a_path_outside_the_workspace_is_refused_for_good_whichever_tool_asks() {
 
 fn asked(call: &ToolCall) -> Message {
     Message::Assistant(Arc::new(AssistantMessage {
-        text: String::new(),
-        reasoning: None,
         calls: vec![call.clone()],
         stop: StopReason::ToolUse,
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: "p".into(),
-        model: "m".into(),
-        error: None,
+        ..AssistantMessage::new("", "p", "m")
     }))
 }
 

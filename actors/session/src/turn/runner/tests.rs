@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use domain::chat::{Arguments, StopReason, ToolCall, Usage};
+use domain::chat::{Arguments, StopReason, ToolCall};
 use domain::ids::ToolCallId;
 use proptest::prelude::*;
 use serde_json::Map;
@@ -18,15 +18,9 @@ fn said(text: &str, calls: &[&str]) -> AssistantMessage {
         arguments: Arguments::Object(Map::new()),
     };
     AssistantMessage {
-        text: text.to_owned(),
-        reasoning: None,
         calls: calls.iter().map(call).collect(),
         stop: if calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse },
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: "p".into(),
-        model: "m".into(),
-        error: None,
+        ..AssistantMessage::new(text, "p", "m")
     }
 }
 

@@ -247,15 +247,10 @@ fn the_longest_answer_fits_into_a_line_of_the_journal() {
     let half = "\u{1}".repeat(ANSWER_BYTES_MAX / 2);
     let answer = assembled(&[delta(json!({"reasoning": half})), delta(json!({"content": half}))]);
     let message = domain::chat::AssistantMessage {
-        text: answer.text,
         reasoning: answer.reasoning,
-        calls: Vec::new(),
         stop: answer.stop,
         usage: answer.usage,
-        asked_tokens: 0,
-        provider: "p".into(),
-        model: "m".into(),
-        error: None,
+        ..domain::chat::AssistantMessage::new(answer.text, "p", "m")
     };
     let entry =
         domain::transcript::AssistantEntry { message: message.into(), turn: None, end: None, transcript_only: false };

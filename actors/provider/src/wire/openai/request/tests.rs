@@ -1,4 +1,4 @@
-use domain::chat::{StopReason, Usage};
+use domain::chat::StopReason;
 use domain::ids::ToolCallId;
 
 use super::*;
@@ -9,18 +9,13 @@ fn call(id: &str, arguments: Arguments) -> ToolCall {
 
 fn request() -> ChatRequest {
     let answer = AssistantMessage {
-        text: String::new(),
         reasoning: Some("hm".to_owned()),
         calls: vec![
             call("c1", Arguments::Object(json!({"b": 1, "a": 2}).as_object().unwrap().clone())),
             call("c2", Arguments::Malformed { text: "{".to_owned(), problem: "no JSON".to_owned() }),
         ],
         stop: StopReason::ToolUse,
-        usage: Usage::default(),
-        asked_tokens: 0,
-        provider: "p".into(),
-        model: "m".into(),
-        error: None,
+        ..AssistantMessage::new("", "p", "m")
     };
     let result = |id: &str| {
         let content = vec![Content::text("one"), Content::text("two")];
