@@ -166,6 +166,27 @@ pub enum Branch {
     Reply(String),
 }
 
+// === impl Place ===
+
+impl Place {
+    /// Channel and chat.
+    fn whereabouts(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            Self::Direct { channel, peer, .. } => (channel.as_deref(), Some(peer)),
+            Self::Group { channel, id, .. } | Self::Room { channel, id, .. } => (Some(channel), Some(id)),
+            Self::Main(_)
+            | Self::Cron { .. }
+            | Self::Subagent(_)
+            | Self::Hook(_)
+            | Self::Dashboard(_)
+            | Self::Acp(_)
+            | Self::ApiUser { .. }
+            | Self::ApiRequest { .. }
+            | Self::Other(_) => (None, None),
+        }
+    }
+}
+
 // === impl Key ===
 
 impl Key {
@@ -176,38 +197,23 @@ impl Key {
 
     /// The platform or door it is on, where the key says so.
     pub fn channel(&self) -> Option<&str> {
-        match &self.base {
-            Base::Agent(_, Place::Direct { channel, .. }) => channel.as_deref(),
-            Base::Agent(_, Place::Group { channel, .. } | Place::Room { channel, .. }) | Base::Chat { channel, .. } => {
-                Some(channel)
-            }
-            Base::WebSocket(_) => Some("websocket"),
-            Base::Api(_) => Some("api"),
-            Base::Cli(_) => Some("cli"),
-            Base::Agent(_, _)
-            | Base::Hook(_)
-            | Base::Cron(_)
-            | Base::Dream(_)
-            | Base::Node(_)
-            | Base::AcpBridge(_)
-            | Base::Unified
-            | Base::Heartbeat
-            | Base::Global
-            | Base::Unknown
-            | Base::Other(_) => None,
-        }
+        self.whereabouts().0
     }
 
     /// The chat, room or person, as the platform names it, where the key says so.
     pub fn chat(&self) -> Option<&str> {
+        self.whereabouts().1
+    }
+
+    /// Channel and chat.
+    fn whereabouts(&self) -> (Option<&str>, Option<&str>) {
         match &self.base {
-            Base::Agent(_, Place::Direct { peer: id, .. } | Place::Group { id, .. } | Place::Room { id, .. })
-            | Base::Chat { chat: id, .. }
-            | Base::WebSocket(id)
-            | Base::Api(id)
-            | Base::Cli(id) => Some(id),
-            Base::Agent(_, _)
-            | Base::Hook(_)
+            Base::Agent(_, place) => place.whereabouts(),
+            Base::Chat { channel, chat } => (Some(channel), Some(chat)),
+            Base::WebSocket(id) => (Some("websocket"), Some(id)),
+            Base::Api(id) => (Some("api"), Some(id)),
+            Base::Cli(id) => (Some("cli"), Some(id)),
+            Base::Hook(_)
             | Base::Cron(_)
             | Base::Dream(_)
             | Base::Node(_)
@@ -216,7 +222,7 @@ impl Key {
             | Base::Heartbeat
             | Base::Global
             | Base::Unknown
-            | Base::Other(_) => None,
+            | Base::Other(_) => (None, None),
         }
     }
 
@@ -263,23 +269,7 @@ impl Key {
 
     /// How many sessions up its ancestor is that is no child, as far as the key says: 0 for anything but a child.
     pub fn subagent_depth(&self) -> usize {
-        match &self.base {
-            Base::Agent(_, Place::Subagent(id)) => 1 + id.matches(":subagent:").count(),
-            Base::Agent(_, _)
-            | Base::Chat { .. }
-            | Base::WebSocket(_)
-            | Base::Api(_)
-            | Base::Cli(_)
-            | Base::Hook(_)
-            | Base::Cron(_)
-            | Base::Dream(_)
-            | Base::Node(_)
-            | Base::AcpBridge(_)
-            | Base::Unified
-            | Base::Heartbeat
-            | Base::Global
-            | Base::Unknown
-            | Base::Other(_) => 0,
-        }
+        let Base::Agent(_, Place::Subagent(id)) = &self.base else { return 0 };
+        1 + id.matches(":subagent:").count()
     }
 }

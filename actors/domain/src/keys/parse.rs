@@ -56,7 +56,7 @@ fn in_agent(agent: AgentId, rest: &str) -> Key {
     let (base, branch) = split_branch(rest);
     let place = place(base);
     let keep = keeps_case(&place);
-    let threads_keep = keep || place_channel(&place) == Some("matrix");
+    let threads_keep = keep || place.whereabouts().0 == Some("matrix");
     let branch = branch.map(|branch| if threads_keep { branch } else { lower_branch(branch) });
     let place = if keep { place } else { lower(place) };
     Key { base: Base::Agent(agent, place), branch, heartbeat: false }
@@ -168,22 +168,6 @@ fn api(word: &str, rest: Option<String>) -> Option<Place> {
     }
     let is_uuid = Uuid::try_parse(&rest).is_ok_and(|uuid| uuid.hyphenated().to_string() == rest.to_lowercase());
     is_uuid.then(|| Place::ApiRequest { prefix: word.to_owned(), id: rest })
-}
-
-fn place_channel(place: &Place) -> Option<&str> {
-    match place {
-        Place::Direct { channel, .. } => channel.as_deref(),
-        Place::Group { channel, .. } | Place::Room { channel, .. } => Some(channel),
-        Place::Main(_)
-        | Place::Cron { .. }
-        | Place::Subagent(_)
-        | Place::Hook(_)
-        | Place::Dashboard(_)
-        | Place::Acp(_)
-        | Place::ApiUser { .. }
-        | Place::ApiRequest { .. }
-        | Place::Other(_) => None,
-    }
 }
 
 /// Whether ids there may differ by case alone.
