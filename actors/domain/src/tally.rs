@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::chat::Usage;
 use crate::goal::{self, Goal};
+use crate::queue::{self, QueueSet};
+use crate::scope::{self, Scope};
 use crate::transcript::{Entry, EntryKind, Note};
 
 /// The `customType` of the entry that sets the model.
@@ -47,6 +49,10 @@ pub struct Tally {
     pub condensed: bool,
     /// What it works on.
     pub goal: Option<Arc<Goal>>,
+    /// Where it works, if not in the workspace.
+    pub scope: Option<Arc<Scope>>,
+    /// What it sets of its queue's rules.
+    pub queue: QueueSet,
 }
 
 impl Tally {
@@ -54,6 +60,12 @@ impl Tally {
     pub fn see(&mut self, entry: &Entry) {
         if let Some(goal) = goal::set_by(entry) {
             self.goal = goal;
+        }
+        if let Some(scope) = scope::set_by(entry) {
+            self.scope = scope;
+        }
+        if let Some(queue) = queue::set_by(entry) {
+            self.queue = queue;
         }
         match &entry.kind {
             EntryKind::Compaction { .. } => self.condensed = true,
@@ -147,5 +159,21 @@ mod tests {
         ] {
             assert_eq!(of(lines).condensed, expected, "{lines:?}");
         }
+    }
+
+    #[test]
+    fn project_and_queue_outlive_a_new_conversation_and_the_goal_does_not() {
+        let scope = r#"{"type":"custom","id":"a","customType":"greenroom.scope","data":{"project_path":"/srv","access_mode":"full"}}"#;
+        let queue = r#"{"type":"custom","id":"b","customType":"greenroom.queue","data":{"cap":3}}"#;
+        let goal = r#"{"type":"custom","id":"c","customType":"greenroom.goal","data":{"status":"active","objective":"a site"}}"#;
+        let reset = r#"{"type":"reset","id":"d","reason":"new"}"#;
+        let all = of(&[scope, queue, goal]);
+        assert_eq!(all.scope.as_deref().map(|scope| scope.access_mode), Some(scope::AccessMode::Full));
+        assert_eq!(all.queue, QueueSet { cap: Some(3), ..QueueSet::default() });
+        assert!(all.goal.is_some());
+        assert_eq!(of(&[scope, queue, goal, reset]), Tally { goal: None, ..all.clone() });
+        let nowhere = r#"{"type":"custom","id":"e","customType":"greenroom.scope"}"#;
+        let usual = r#"{"type":"custom","id":"f","customType":"greenroom.queue","data":{}}"#;
+        assert_eq!(of(&[scope, queue, nowhere, usual]), Tally::default());
     }
 }

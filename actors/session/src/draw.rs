@@ -56,7 +56,7 @@ pub fn draw(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Resul
 
 /// Like [`draw`], also for a session that has no entry yet.
 pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) -> Result<Drawn, EditError> {
-    let Reading { header, mut tree, scope: read_scope, .. } = read;
+    let Reading { header, mut tree, tally, .. } = read;
     let now_ms = ports.clock.wall_ms();
     let mut ids = || EntryId(ports.ids.random());
     let mut pen = Pen::new(&tree, &mut ids, now_ms);
@@ -90,8 +90,8 @@ pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) ->
             compacted = Some(Compacted { first_kept, tokens_before, tokens_after });
             vec![addition]
         }
-        Edit::Scope { scope, .. } if scope.as_ref() == read_scope.as_deref() => Vec::new(),
-        Edit::Scope { scope, only_less: true } if !scope::is_less(scope.as_ref(), read_scope.as_deref()) => {
+        Edit::Scope { scope, .. } if scope.as_ref() == tally.scope.as_deref() => Vec::new(),
+        Edit::Scope { scope, only_less: true } if !scope::is_less(scope.as_ref(), tally.scope.as_deref()) => {
             return Err(EditError::OpensMore);
         }
         Edit::Scope { scope, .. } => {

@@ -34,17 +34,13 @@ pub struct Ledger {
     has_header: bool,
     times: Times,
     tally: Arc<Tally>,
-    rare: Option<Box<Rare>>,
+    /// For the header.
+    follows: Option<Box<Follows>>,
 }
 
-/// What few sessions have.
-#[derive(Debug, Clone, Default)]
-struct Rare {
-    /// Where the conversation works, if not in the workspace.
-    scope: Option<Arc<Scope>>,
-    /// For the header: the transcript that this one follows.
-    follows: Option<Arc<str>>,
-}
+/// The transcript that a new one follows. Few follow any: the others have one word less for it.
+#[derive(Debug, Clone)]
+struct Follows(Arc<str>);
 
 /// Whose lines they are, and when.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +70,7 @@ impl Ledger {
             last_ms: 0,
             has_header: false,
             times: Times::default(),
-            rare: None,
+            follows: None,
             tally: Arc::default(),
         };
         ledger.follow(read);
@@ -87,9 +83,6 @@ impl Ledger {
         self.last_ms = self.last_ms.max(read.last_ms());
         self.has_header = read.header.is_some();
         self.times = read.times;
-        if self.scope() != read.scope.as_ref() {
-            self.rare.get_or_insert_default().scope.clone_from(&read.scope);
-        }
         self.tally = Arc::new(read.tally.clone());
     }
 
@@ -100,7 +93,7 @@ impl Ledger {
 
     /// Where the conversation works, if not in the workspace.
     pub fn scope(&self) -> Option<&Arc<Scope>> {
-        self.rare.as_ref()?.scope.as_ref()
+        self.tally.scope.as_ref()
     }
 
     /// What the session was set to, and how far it is.
@@ -109,10 +102,10 @@ impl Ledger {
     }
 
     /// Names the transcript that this one follows, in case it begins with the next line.
-    pub fn set_follows(&mut self, file: Option<Arc<str>>) {
-        if file.is_some() {
-            self.rare.get_or_insert_default().follows = file;
-        }
+    #[must_use]
+    pub fn following(mut self, file: Option<Arc<str>>) -> Self {
+        self.follows = file.map(|file| Box::new(Follows(file)));
+        self
     }
 
     /// Time of the last line.
@@ -133,7 +126,7 @@ impl Ledger {
                 key: setting.key,
                 timestamp_ms: self.last_ms,
                 cwd: setting.cwd,
-                parent_session: self.rare.as_ref().and_then(|rare| rare.follows.as_deref()),
+                parent_session: self.follows.as_deref().map(|follows| &*follows.0),
             };
             lines.push(Line { id: "".into(), text: header_line(&header).into() });
         }

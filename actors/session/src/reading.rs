@@ -9,9 +9,7 @@ use std::sync::Arc;
 use domain::budget::reach;
 use domain::history::{entry_tokens, newest, suffices};
 use domain::ids::TurnId;
-use domain::queue::{self, QueueSet};
 use domain::reset::Times;
-use domain::scope::{self, Scope};
 use domain::tally::Tally;
 use domain::transcript::{Entry, Findings, Header, Position, Reader, Record, Transcript, TreeIndex, read_entry};
 use supervision::ports::DiskFile;
@@ -59,14 +57,10 @@ pub struct Reading {
     pub preview: Option<Arc<str>>,
     /// Since when the conversation is what it is.
     pub times: Times,
-    /// Where it works, if not in the workspace.
-    pub scope: Option<Arc<Scope>>,
     /// What it was set to, and how far it is.
     pub tally: Tally,
     /// Length of the transcript.
     pub length: u64,
-    /// What the session sets of its queue's rules.
-    pub queue: QueueSet,
     /// What is wrong with its lines.
     pub faults: Option<Faults>,
 }
@@ -84,16 +78,13 @@ pub struct Faults {
 pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Result<Reading> {
     let (mut reader, mut tree) = (Reader::default(), TreeIndex::default());
     let mut recent = Recent { bytes_max: reach(window_tokens).saturating_mul(BYTES_PER_TOKEN), ..Recent::default() };
-    let (mut first, mut times, mut tally, mut scope) = (None, Times::default(), Tally::default(), None);
-    let mut queue = QueueSet::default();
+    let (mut first, mut times, mut tally) = (None, Times::default(), Tally::default());
     let mut take = |Record { entry, parent, kind, place }: Record| {
         if first.is_none() {
             first = entry.user().and_then(preview);
         }
         times.see(&entry);
-        scope = scope::set_by(&entry).unwrap_or(scope.take());
         tally.see(&entry);
-        queue = queue::set_by(&entry).unwrap_or(queue);
         let bytes = place.end.saturating_sub(place.start);
         let at = tree.insert(&entry, &parent, kind, place);
         recent.push(at, entry, bytes);
@@ -107,7 +98,7 @@ pub fn read(source: &Source, window_tokens: u64, turn: Option<TurnId>) -> io::Re
     }
     let window = window(source, &tree, &recent, window_tokens, turn)?;
     let length = source.length();
-    Ok(Reading { header, tree, window, preview: first, times, scope, tally, length, queue, faults })
+    Ok(Reading { header, tree, window, preview: first, times, tally, length, faults })
 }
 
 /// The entries of `turn`, in whichever branch; if another turn took it up, also those of that one behind it.

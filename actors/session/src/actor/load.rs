@@ -127,7 +127,7 @@ impl Session {
                 shared.transcripts.sync_names()?;
                 let opened =
                     open(&*shared.ports.disk, &shared.transcripts.file_of(&key), loaded, now_ms, window_tokens)?;
-                if let Some(scope) = &opened.read.scope {
+                if let Some(scope) = &opened.read.tally.scope {
                     shared.system.refresh_project(&scope.project_path, &shared.ports);
                 }
                 let fresh = opened.read.header.is_none() && opened.read.tree.is_empty();
@@ -169,12 +169,12 @@ impl Session {
             view.owe(loaded.view.length, loaded.lines, now.mono);
             self.shared.metrics.view_lag_bytes.inc_by(view.lag_bytes() as i64);
         }
-        let mut ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &read);
-        ledger.set_follows(follows);
+        let ledger = Ledger::new(loaded.session, loaded.epoch, loaded.next_commit, &read).following(follows);
         let mut machine = Machine::new(Arc::clone(&self.shared.rules));
         let answered = answered(&read.tree, &loaded.inbox.iter().map(|item| item.turn).collect());
         let open: Vec<TurnId> = ending.iter().flat_map(|_| loaded.inbox.iter().map(|item| item.turn)).collect();
-        let turns = turn::Standing { cut, answered, queue: read.queue, dropped: dropped(&read.window.transcript) };
+        let turns =
+            turn::Standing { cut, answered, queue: read.tally.queue, dropped: dropped(&read.window.transcript) };
         machine.set_condensed(ledger.tally().condensed);
         let effects = machine.load(loaded.inbox, loaded.through, early, turns, now);
         let inbox = machine.waiting();

@@ -124,7 +124,7 @@ impl Session {
             }
             let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
             let read = reading::read(&source, window_tokens, turn)?;
-            look(&read.scope);
+            look(&read.tally.scope);
             Ok(Some((read, standing)))
         });
         gather::hurry(&self.shared.ports.offload);
