@@ -15,6 +15,7 @@ use domain::transcript::{
     assistant_line, custom_line, header_line, reset_line, tool_result_line, user_line,
 };
 use protocol::journal::{Accepted, Commit, Line};
+use serde::Serialize;
 use supervision::ports::Ids;
 
 use crate::reading::Reading;
@@ -141,11 +142,6 @@ impl Ledger {
         }
         for record in batch.records {
             let reason = if let Record::Reset(reason) = record { reason.word() } else { "" };
-            let note = match &record {
-                Record::Queue(set) => serde_json::to_value(set).ok(),
-                Record::Goal(goal) => serde_json::to_value(goal).ok(),
-                Record::Reset(_) | Record::User | Record::Said(_) | Record::Assistant(..) | Record::Tool(_) => None,
-            };
             let Some(kind) = kind_of(record, &batch.turn, setting) else { continue };
             let head = self.head(setting.wall_ms, ids);
             let text = match &kind {
@@ -153,7 +149,7 @@ impl Ledger {
                 EntryKind::Assistant(assistant) => assistant_line(&head, assistant),
                 EntryKind::ToolResult(result) => tool_result_line(&head, result),
                 EntryKind::Reset { first_kept } => reset_line(&head, reason, first_kept.as_deref()),
-                EntryKind::Silent(Note::Custom { kind, .. }) => custom_line(&head, kind, note.as_ref()),
+                EntryKind::Silent(Note::Custom { kind, data }) => custom_line(&head, kind, data.as_deref()),
                 EntryKind::Shown(_)
                 | EntryKind::Compaction { .. }
                 | EntryKind::BranchSummary(_)
@@ -208,10 +204,7 @@ pub fn mark_of(accepted: &Accepted) -> UserMark {
 fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting<'_>) -> Option<EntryKind> {
     Some(match record {
         Record::Reset(_) => EntryKind::Reset { first_kept: None },
-        Record::Goal(goal) => {
-            let data = serde_json::to_string(&goal).ok().map(Arc::from);
-            EntryKind::Silent(Note::Custom { kind: GOAL.into(), data })
-        }
+        Record::Goal(goal) => note(GOAL, &goal),
         Record::User => {
             let (accepted, body) = setting.said?;
             let mark = UserMark { command: setting.command, ..mark_of(accepted) };
@@ -226,10 +219,7 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
             let mark = UserMark { into: *turn, ..mark_of(&accepted) };
             EntryKind::User(UserEntry { content: body.content, mark: Some(mark), event: body.event })
         }
-        Record::Queue(set) => {
-            let data = serde_json::to_string(&set).ok().map(Arc::from);
-            EntryKind::Silent(Note::Custom { kind: queue::NOTE.into(), data })
-        }
+        Record::Queue(set) => note(queue::NOTE, &set),
         Record::Assistant(message, end) => EntryKind::Assistant(Box::new(AssistantEntry {
             message: Arc::from(message),
             turn: *turn,
@@ -238,6 +228,11 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
         })),
         Record::Tool(result) => EntryKind::ToolResult(ToolResultEntry { result: Arc::new(result), turn: *turn }),
     })
+}
+
+fn note(kind: &str, data: &impl Serialize) -> EntryKind {
+    let data = serde_json::to_string(data).ok().map(Arc::from);
+    EntryKind::Silent(Note::Custom { kind: kind.into(), data })
 }
 
 #[cfg(test)]

@@ -101,8 +101,9 @@ impl<'a> Pen<'a> {
 
     /// Data that the model is never shown.
     pub fn custom(&mut self, custom_type: &str, data: Option<&Value>) -> Addition {
-        let note = Note::Custom { kind: custom_type.into(), data: data.map(|data| data.to_string().into()) };
-        self.write(EntryKind::Silent(note), |head| custom_line(head, custom_type, data))
+        let data: Option<Arc<str>> = data.map(|data| data.to_string().into());
+        let note = Note::Custom { kind: custom_type.into(), data: data.clone() };
+        self.write(EntryKind::Silent(note), |head| custom_line(head, custom_type, data.as_deref()))
     }
 
     /// A message of a program, which the model takes for a user's. People are shown it only with `display`.

@@ -8,7 +8,7 @@ mod blocks;
 mod notes;
 
 use serde::ser::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::object::Object;
 use super::told::event_line;
@@ -179,15 +179,15 @@ pub fn tool_result_line(head: &Head, entry: &ToolResultEntry) -> String {
     )
 }
 
-/// Data that the model is never shown.
-pub fn custom_line(head: &Head, custom_type: &str, data: Option<&Value>) -> String {
+/// Data that the model is never shown: a text in JSON; without it, or if it is none, the line has no data.
+pub fn custom_line(head: &Head, custom_type: &str, data: Option<&str>) -> String {
     #[derive(serde::Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Line<'a> {
         r#type: &'a str,
         custom_type: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
-        data: Option<&'a Value>,
+        data: Option<&'a RawValue>,
         id: &'a str,
         parent_id: Option<&'a str>,
         timestamp: Iso,
@@ -195,7 +195,7 @@ pub fn custom_line(head: &Head, custom_type: &str, data: Option<&Value>) -> Stri
     json(&Line {
         r#type: "custom",
         custom_type,
-        data,
+        data: data.and_then(|data| serde_json::from_str(data).ok()),
         id: &head.id,
         parent_id: head.parent.as_deref(),
         timestamp: Iso(head.timestamp_ms),

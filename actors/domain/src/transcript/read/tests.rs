@@ -78,7 +78,7 @@ fn lines_have_the_documented_form() {
         r#"{"type":"leaf","id":"b","parentId":"a","timestamp":"2026-11-29T20:53:29.123Z","targetId":null,"appendParentId":"a"}"#
     );
     assert_eq!(
-        custom_line(&head("b", Some("a")), "note", Some(&Value::from(1))),
+        custom_line(&head("b", Some("a")), "note", Some("1")),
         r#"{"type":"custom","customType":"note","data":1,"id":"b","parentId":"a","timestamp":"2026-11-29T20:53:29.123Z"}"#
     );
     let key = SessionKey::new("cli:direct").unwrap();
