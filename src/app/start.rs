@@ -126,12 +126,14 @@ impl Keepers {
         let open = if real.is_some() { LogJournal::open } else { LogJournal::open_local };
         let opened = open(
             journal::Options { memory: memory.clone(), ..parts::journal(loaded) },
-            ports.clone(),
-            metrics.clone(),
-            log.clone(),
-            registry.clone(),
-            inlet.clone(),
-            transcripts.clone(),
+            journal::Surroundings {
+                ports: ports.clone(),
+                metrics: metrics.clone(),
+                log: log.clone(),
+                sink: registry.clone(),
+                out: inlet.clone(),
+                recent: transcripts.clone(),
+            },
         );
         let (journal, report) = opened.map_err(|error| Exit::new(ExitCode::Disk, error.to_string()))?;
         tracing::info!(?report, "journal recovered");

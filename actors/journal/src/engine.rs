@@ -46,7 +46,8 @@ const BATCH_CALLS_MAX: usize = 8192;
 /// Calls that wait for space; beyond, messages are refused and commits answered `Unknown`.
 pub(crate) const STALLED_MAX: usize = 50_000;
 
-/// Everything outside that the engine uses.
+/// Everything outside that a journal uses.
+#[derive(Clone)]
 pub struct Surroundings {
     /// Disk, clock, ids, pool.
     pub ports: Ports,

@@ -7,12 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use domain::ids::{DeliveryId, Epoch, LetterId, SessionId, SessionKey, TurnId};
 use protocol::journal::{
     Accepted, AskRows, Commit, CommitOutcome, DeadLetter, Enqueue, Journal, JournalError, JournalStatus, LetterDetail,
-    Loaded, LogPosition, Moving, OpenWork, OutRow, OutSink, Quarantine, QueuedSink, RecentIds, Rows, Told, Unfinished,
-    ViewWritten,
+    Loaded, LogPosition, Moving, OpenWork, OutRow, Quarantine, Rows, Told, Unfinished, ViewWritten,
 };
-use protocol::metrics::Metrics;
-use protocol::supervision::SupervisionLog;
-use supervision::ports::Ports;
 use tokio::sync::{oneshot, watch};
 
 use crate::call::Call;
@@ -34,33 +30,15 @@ pub struct LogJournal {
 
 impl LogJournal {
     /// Recovers the log in `options.dir` (made when missing) and starts its writer thread, named `journal`. Blocks.
-    pub fn open(
-        options: Options,
-        ports: Ports,
-        metrics: Metrics,
-        log: Arc<dyn SupervisionLog>,
-        sink: Arc<dyn QueuedSink>,
-        out: Arc<dyn OutSink>,
-        recent: Arc<dyn RecentIds>,
-    ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
-        let counted = metrics.clone();
-        let around = Surroundings { ports, metrics, log, sink, out, recent };
+    pub fn open(options: Options, around: Surroundings) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
+        let counted = around.metrics.clone();
         Self::start(options, around, |make| Pump::thread(make, &counted).map_err(OpenError::Thread))
     }
 
     /// The same engine without a thread: each call is carried out on the pool of `ports`, together with what has come
     /// meanwhile; where that works in place, before the call returns. For simulations, where one thread runs everything on
     /// a paused clock.
-    pub fn open_local(
-        options: Options,
-        ports: Ports,
-        metrics: Metrics,
-        log: Arc<dyn SupervisionLog>,
-        sink: Arc<dyn QueuedSink>,
-        out: Arc<dyn OutSink>,
-        recent: Arc<dyn RecentIds>,
-    ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
-        let around = Surroundings { ports, metrics, log, sink, out, recent };
+    pub fn open_local(options: Options, around: Surroundings) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
         let pool = around.ports.offload.clone();
         Self::start(options, around, |make| Ok(Pump::local(make, pool)))
     }

@@ -63,6 +63,7 @@ mod show;
 mod tests;
 
 pub use check::{CheckReport, DamageReport, SegmentReport, check};
+pub use engine::Surroundings;
 pub use journal::LogJournal;
 pub use nobody::Nobody;
 pub use options::{Durability, OpenError, Options};

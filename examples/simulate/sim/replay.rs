@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use journal::{LogJournal, Nobody, Options};
+use journal::{LogJournal, Nobody, Options, Surroundings};
 use protocol::journal::Journal;
 use protocol::metrics::Metrics;
 use supervision::log::MemoryLog;
@@ -24,7 +24,8 @@ async fn replay(running: &Running, disk: &PowerCutDisk) -> Result<String, String
     let ports = memory_ports(disk.copy(), RuntimeClock::new(), 1);
     let nobody = Arc::new(Nobody);
     let (metrics, log) = (Metrics::default(), MemoryLog::new());
-    let opened = LogJournal::open_local(options, ports, metrics, log, nobody.clone(), nobody.clone(), nobody);
+    let (sink, out, recent) = (nobody.clone(), nobody.clone(), nobody);
+    let opened = LogJournal::open_local(options, Surroundings { ports, metrics, log, sink, out, recent });
     let (journal, _) = opened.map_err(|error| error.to_string())?;
     Ok(tell(&*journal).await)
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use domain::body::body_hash;
 use domain::ids::{DeliveryId, MessageId, SessionKey, Source, TurnId};
-use journal::{LogJournal, Nobody, OpenError, Options, RecoveryReport};
+use journal::{LogJournal, Nobody, OpenError, Options, RecoveryReport, Surroundings};
 use protocol::journal::{Closes, Commit, Enqueue, Journal, Line, Loaded, Move, Out, Quarantine, Shelf, TurnEnd};
 use protocol::metrics::Metrics;
 use protocol::turn::{PushRoute, Route};
@@ -232,7 +232,8 @@ fn ports(disk: &Arc<PowerCutDisk>) -> Ports {
 fn open(disk: &Arc<PowerCutDisk>) -> Result<(Arc<LogJournal>, RecoveryReport), OpenError> {
     let nobody = Arc::new(Nobody);
     let (metrics, log) = (Metrics::default(), MemoryLog::new());
-    LogJournal::open_local(options(), ports(disk), metrics, log, nobody.clone(), nobody.clone(), nobody)
+    let (sink, out, recent) = (nobody.clone(), nobody.clone(), nobody);
+    LogJournal::open_local(options(), Surroundings { ports: ports(disk), metrics, log, sink, out, recent })
 }
 
 fn written_log() -> Arc<PowerCutDisk> {

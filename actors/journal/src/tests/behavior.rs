@@ -379,16 +379,8 @@ fn the_local_form_answers_before_the_call_returns() {
     let around = &machine.engine.around;
     let disk = disk();
     let ports = supervision::memory::memory_ports(disk, supervision::memory::TestClock::new(), 1);
-    let (journal, report) = crate::LogJournal::open_local(
-        tiny(),
-        ports,
-        around.metrics.clone(),
-        around.log.clone(),
-        around.sink.clone(),
-        around.out.clone(),
-        around.recent.clone(),
-    )
-    .unwrap();
+    let around = crate::Surroundings { ports, ..around.clone() };
+    let (journal, report) = crate::LogJournal::open_local(tiny(), around).unwrap();
     assert_eq!(report.open_turns, 0);
     let mut answer = journal.enqueue(message("a", 1, "m1", b"x"));
     assert_eq!(answer.try_recv().unwrap(), accepted(1, 0, 1, AcceptedState::Running));

@@ -13,7 +13,7 @@ use supervision::real::real_ports;
 use tokio::task::JoinSet;
 
 use super::machine::*;
-use crate::{LogJournal, Options, RecoveryReport};
+use crate::{LogJournal, Options, RecoveryReport, Surroundings};
 
 const SESSIONS_MANY: u64 = 20;
 const TURNS: u64 = 30;
@@ -26,8 +26,8 @@ fn open(dir: &Path, sink: Arc<Sink>, recent: Arc<dyn RecentIds>) -> (Arc<LogJour
     };
     std::fs::create_dir_all(dir.join("sessions")).unwrap();
     let ports = real_ports(2).unwrap();
-    LogJournal::open(options, ports, Metrics::default(), MemoryLog::new(), sink, Arc::new(RowSink::default()), recent)
-        .unwrap()
+    let (metrics, log, out) = (Metrics::default(), MemoryLog::new(), Arc::new(RowSink::default()));
+    LogJournal::open(options, Surroundings { ports, metrics, log, sink, out, recent }).unwrap()
 }
 
 async fn converse(journal: Arc<LogJournal>, session: u64) -> Vec<TurnId> {
