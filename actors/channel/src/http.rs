@@ -211,6 +211,11 @@ async fn connection(
     }
 }
 
+/// Whether only this machine reaches a listener. One whose address is unknown is taken for such: that is the stricter rule.
+pub(crate) fn is_local(listener: &TcpListener) -> bool {
+    listener.local_addr().map_or(true, |address| address.ip().is_loopback())
+}
+
 /// Whether a request says that it is JSON. Other kinds are what a browser sends anywhere without asking first.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();

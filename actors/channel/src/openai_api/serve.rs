@@ -34,8 +34,7 @@ struct Api {
 pub async fn serve(listener: TcpListener, doors: Doors, config: ApiConfig, shutdown: CancellationToken) {
     let limits = Limits { head: HEAD_MAX, drain: config.drain };
     let door = OpenDoor::new(&doors, Door::Api, config.connections_max);
-    // A listener whose address is unknown is taken for one that only this machine reaches, which is the stricter rule.
-    let local = listener.local_addr().map_or(true, |address| address.ip().is_loopback());
+    let local = http::is_local(&listener);
     let api = Arc::new(Api { doors, config, local, stopping: shutdown.clone() });
     let app = Router::new()
         .route("/health", get(async || json(200, r#"{"status":"ok"}"#)))

@@ -53,8 +53,7 @@ enum Refused {
 pub async fn serve(listener: TcpListener, doors: Doors, config: WebhookConfig, shutdown: CancellationToken) {
     let limits = Limits { head: HEAD_MAX, drain: config.drain };
     let door = OpenDoor::new(&doors, Door::Webhook, config.connections_max);
-    // A listener whose address is unknown is taken for one that only this machine reaches, which is the stricter rule.
-    let local = listener.local_addr().map_or(true, |address| address.ip().is_loopback());
+    let local = http::is_local(&listener);
     let webhook = Arc::new(Webhook { doors, config, local, stopping: shutdown.clone() });
     let app = Router::new()
         .route("/health", get(async || json(200, r#"{"status":"ok"}"#)))
