@@ -13,8 +13,8 @@ use super::recover::Written;
 #[derive(Debug, Default)]
 pub struct Pursuit {
     goal: Option<Arc<Goal>>,
-    /// Whether the turn sets it, and the transcript does not have it yet.
-    sets: bool,
+    /// The one that the turn sets, until the transcript has it.
+    new: Option<Goal>,
     /// How often the model was sent on.
     continuations: u32,
     /// Whether it is to be told so with the next call.
@@ -39,22 +39,31 @@ pub enum Onward {
 impl Pursuit {
     /// The turn sets this goal.
     pub fn set(&mut self, objective: &str) {
-        self.goal = Some(Arc::new(Goal::new(objective)));
-        self.sets = true;
+        let goal = Goal::new(objective);
+        self.goal = Some(Arc::new(goal.clone()));
+        self.new = Some(goal);
     }
 
     /// The transcript has this goal, as far as it is known.
     pub fn follow(&mut self, goal: Option<&Arc<Goal>>) {
-        if !self.sets {
+        if self.new.is_none() {
             self.goal = goal.cloned();
         }
     }
 
     /// The goal that is to be written down with the user's line.
     pub fn take_new(&mut self) -> Option<Goal> {
-        let new = std::mem::take(&mut self.sets);
-        self.news |= new;
-        self.goal.as_deref().filter(|_| new).cloned()
+        let new = self.new.take();
+        self.news |= new.is_some();
+        new
+    }
+
+    /// It is not written down after all.
+    pub fn give_back(&mut self) {
+        self.news = false;
+        if let Some(objective) = self.goal.as_ref().map(|goal| Arc::clone(&goal.objective)) {
+            self.set(&objective);
+        }
     }
 
     /// What people are to be told of the goal; to be asked when all that was written of it is durable.
@@ -93,7 +102,7 @@ impl Pursuit {
         };
         self.continuations = u32::try_from(written.messages.iter().filter(sent_on).count()).unwrap_or(u32::MAX);
         self.told = written.messages.last().as_ref().is_some_and(sent_on);
-        self.sets &= !written.user;
+        self.new.take_if(|_| written.user);
     }
 
     /// How many rounds with tools the turn has, of which each continuation has `max`.

@@ -4,8 +4,10 @@ mod cases;
 mod commands;
 mod compact;
 mod events;
+mod goals;
 mod joins;
 mod kept;
+mod life;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +16,7 @@ use std::time::Duration;
 use domain::body::TurnBody;
 use domain::chat::{Arguments, Content, Message, StopReason, ToolResult};
 use domain::event::{Event, EventKind};
+use domain::goal::Status;
 use domain::ids::{MessageId, Seq, Source, ToolCallId};
 use domain::queue::{QueueAsk, QueueDrop, QueueMode};
 use domain::text::{TextLimit, TextUnit};
@@ -26,6 +29,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::inbox::Inbox;
+use goals::declares;
 use kept::{Kept, open_calls};
 use machine::steer::STEERS_MAX;
 use world::World;
@@ -127,10 +131,7 @@ fn message(calls: &[(String, &str)]) -> Box<AssistantMessage> {
         name: (*name).to_owned(),
         arguments: Arguments::Object(Map::new()),
     };
-    Box::new(AssistantMessage {
-        calls: calls.iter().map(call).collect(),
-        ..AssistantMessage::new("answer", "p", "m")
-    })
+    Box::new(AssistantMessage { calls: calls.iter().map(call).collect(), ..AssistantMessage::new("answer", "p", "m") })
 }
 
 fn result(id: &ToolCallId) -> ToolResult {
@@ -140,6 +141,8 @@ fn result(id: &ToolCallId) -> ToolResult {
 #[derive(Debug, Clone)]
 enum Step {
     Enqueue,
+    /// `/goal` with a text behind it.
+    Goal,
     Read,
     /// A command was followed.
     Follow,
@@ -156,6 +159,8 @@ enum Step {
     Compacted(bool),
     Delta,
     Answer,
+    /// An answer that says how the goal ended.
+    Declare(Status),
     /// An answer that was cut.
     Cut,
     /// Without a word.

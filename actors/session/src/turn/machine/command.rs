@@ -26,7 +26,10 @@ impl Running {
         let (anew, rest) = match command::of_body(&self.body) {
             Parsed::Turn(Command::New { rest: Some(rest) }) => (true, Some(rest)),
             Parsed::Turn(Command::Goal(GoalAsk::Set(objective))) => {
-                self.pursuit.set(&objective);
+                // One that was cancelled while it waited changes nothing.
+                if self.stop.is_none() {
+                    self.pursuit.set(&objective);
+                }
                 (false, Some(objective))
             }
             Parsed::Turn(Command::Refresh { rest: Some(rest) }) => {
@@ -45,7 +48,6 @@ impl Running {
         if let Some(rest) = rest {
             self.body = instead(&self.body, rest);
         }
-        // One that was cancelled while it waited changes nothing.
         if anew && self.stop.is_none() {
             self.anew = Some(Reason::Asked);
         }

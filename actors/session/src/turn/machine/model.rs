@@ -9,7 +9,7 @@ use protocol::turn::TurnProgress;
 use super::Machine;
 use crate::turn::calls::{self, Calls};
 use crate::turn::pursuit::Onward;
-use crate::turn::runner::{Next, Terms};
+use crate::turn::runner::{Next, Runner, Terms};
 use crate::turn::running::Phase;
 use crate::turn::{Call, Effect, Now, Record, Tools};
 
@@ -76,8 +76,9 @@ impl Machine {
         let used_up = (turn.round > rounds).then_some(rounds);
         let blank = message.text.trim().is_empty();
         let next = turn.runner.judge(&mut message, Terms { withheld: turn.withheld, used_up });
-        // Whoever goes round in circles or has nothing to say is sent no further.
-        let may_go_on = next == Next::Answer && (!blank || used_up.is_some()) && !turn.guard.withholds_tools();
+        // Whoever goes round in circles, has nothing to say or comes to no end is sent no further.
+        let says_something = (!blank || used_up.is_some()) && !message.is_cut();
+        let may_go_on = next == Next::Answer && says_something && !turn.guard.withholds_tools();
         let onward = if may_go_on { turn.pursuit.judge(&message, others_wait) } else { Onward::No };
         let text = message.text.as_str().into();
         let (more, merge) = (next != Next::Answer || onward == Onward::Yes, next == Next::Part);
@@ -99,6 +100,10 @@ impl Machine {
                 batch
             }
             Next::Answer | Next::Part => {
+                if next == Next::Answer {
+                    // What comes next is an answer of its own.
+                    turn.runner = Runner::default();
+                }
                 let mut batch = turn.batch();
                 batch.records.push(Record::Assistant(message, None));
                 batch

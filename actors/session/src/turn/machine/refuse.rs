@@ -12,6 +12,8 @@ use crate::turn::{Batch, Effect, Record};
 pub(super) struct Claims {
     /// It has the user's line.
     user: bool,
+    /// It has the goal that the turn sets.
+    goal: bool,
     /// It has a message with calls that are not known to the transcript before.
     calls: bool,
     /// Calls whose results it has.
@@ -29,7 +31,8 @@ impl Claims {
         let mut claims = Self::default();
         for record in &batch.records {
             match record {
-                Record::Reset(_) | Record::Said(_) | Record::Queue(_) | Record::Goal(_) => {}
+                Record::Reset(_) | Record::Said(_) | Record::Queue(_) => {}
+                Record::Goal(goal) => claims.goal |= goal.is_active(),
                 Record::User => claims.user = true,
                 Record::Assistant(message, _) => claims.calls |= !message.calls.is_empty(),
                 Record::Tool(result) => claims.results.push(result.call.clone()),
@@ -62,6 +65,9 @@ impl Machine {
         }
         // The user's line is never what is too large by itself, unless leaving out all else did not help.
         turn.user_written &= !claims.user || turn.refusals == SMALLER_MAX;
+        if claims.goal {
+            turn.pursuit.give_back();
+        }
         if claims.calls {
             turn.calls = Calls::default();
             turn.next_group = Vec::new();

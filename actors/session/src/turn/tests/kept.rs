@@ -1,5 +1,7 @@
 //! What the model of the journal keeps of a turn, and checks of it.
 
+use domain::goal::CONTINUATIONS_MAX;
+
 use super::*;
 
 /// What the journal knows of a turn.
@@ -9,8 +11,24 @@ pub(super) struct Kept {
     /// How often it took up messages.
     pub(super) steered: u32,
     pub(super) messages: Vec<Message>,
+    /// Answers behind which the model was sent on.
+    pub(super) continued: u32,
     pub(super) started: BTreeSet<ToolCallId>,
     pub(super) end: Option<TurnEnd>,
+}
+
+impl Kept {
+    /// What its last answer says, with the parts of it that were cut.
+    pub(super) fn answer(&self) -> String {
+        let mut texts = Vec::new();
+        for message in self.messages.iter().rev() {
+            match message {
+                Message::Assistant(said) if texts.is_empty() || said.is_cut() => texts.push(said.text.as_str()),
+                Message::Assistant(_) | Message::User(_) | Message::ToolResult(_) => break,
+            }
+        }
+        texts.into_iter().rev().collect()
+    }
 }
 
 pub(super) fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
@@ -33,6 +51,8 @@ pub(super) fn keep(kept: &mut Kept, record: Record) {
             let begun = matches!(kept.messages.last(), Some(Message::Assistant(begun)) if begun.is_cut());
             let said = begun || !message.text.trim().is_empty();
             assert!(close != Some(TurnClose::Done) || said, "an end without a word");
+            kept.continued += u32::from(close.is_none() && message.calls.is_empty() && !message.is_cut());
+            assert!(kept.continued <= CONTINUATIONS_MAX, "the model is sent on for ever");
             kept.messages.push(Message::Assistant(message.into()));
         }
         Record::Tool(result) => {

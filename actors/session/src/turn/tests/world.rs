@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::kept::{has_result, keep};
+use super::goals::Goals;
+use super::kept::keep;
 use super::*;
 
 pub(super) struct World {
@@ -32,7 +33,7 @@ pub(super) struct World {
     /// Tools that did not even end when they were cancelled, and that nobody waits for any more.
     pub(super) adrift: Vec<ToolCallId>,
     /// Whether a turn was found stuck.
-    stuck: bool,
+    pub(super) stuck: bool,
     pub(super) runs: BTreeMap<ToolCallId, (u32, bool)>,
     pub(super) view: bool,
     pub(super) left: bool,
@@ -51,6 +52,7 @@ pub(super) struct World {
     pub(super) moves: bool,
     /// Turns that ended with their transcript before they went on.
     pub(super) cut_off: BTreeSet<TurnId>,
+    pub(super) goals: Goals,
 }
 
 impl World {
@@ -98,6 +100,7 @@ impl World {
             ended: 0,
             moves: false,
             cut_off: BTreeSet::new(),
+            goals: Goals::default(),
         }
     }
 
@@ -138,16 +141,11 @@ impl World {
                     self.begun = Some(turn);
                 }
                 Effect::AskPermit(round) => {
-                    assert!(round <= rules().max_tool_iterations + 1 + 3, "rounds are bounded");
+                    assert!(round <= self.rounds_max() + 1 + 3, "rounds are bounded");
                     assert!(!self.begun.is_some_and(is_command), "a model is asked to follow a command");
                     self.permit = true;
                 }
-                Effect::CallModel(call) => {
-                    assert!(self.call.is_none());
-                    let last = call.round > rules().max_tool_iterations;
-                    assert_eq!(call.tools == Tools::Withheld, last || call.nudge == Some(Nudge::Words));
-                    self.call = Some(call);
-                }
+                Effect::CallModel(call) => self.called(call),
                 Effect::Compact => {
                     assert!(!self.begun.is_some_and(is_command), "a command needs no room");
                     self.compacting = true;
@@ -157,14 +155,12 @@ impl World {
                     self.command = true;
                 }
                 Effect::RunTool(_, call) => self.run(&call),
-                Effect::Commit(batch) => self.commits.push_back(batch),
-                Effect::WriteView => self.view = true,
-                Effect::Emit(shown) => {
-                    if let TurnProgress::Finished(finished) = shown.what {
-                        assert!(self.turns[&shown.turn].end.is_some(), "finished before it is durable");
-                        assert!(self.finished.insert(shown.turn, finished.result).is_none(), "finished twice");
-                    }
+                Effect::Commit(batch) => {
+                    self.see_goals(&batch);
+                    self.commits.push_back(batch);
                 }
+                Effect::WriteView => self.view = true,
+                Effect::Emit(shown) => self.shown(&shown),
                 Effect::CancelWork => {
                     self.permit = false;
                     self.call = None;
@@ -197,6 +193,24 @@ impl World {
         }
     }
 
+    fn called(&mut self, call: Call) {
+        assert!(self.call.is_none());
+        let last = call.round > self.rounds_max();
+        assert_eq!(call.tools == Tools::Withheld, last || call.nudge == Some(Nudge::Words));
+        self.machine.follow_goal(self.goals.seen.as_ref());
+        self.call = Some(call);
+    }
+
+    fn shown(&mut self, shown: &Shown) {
+        let TurnProgress::Finished(finished) = &shown.what else { return };
+        let kept = &self.turns[&shown.turn];
+        assert!(kept.end.is_some(), "finished before it is durable");
+        if finished.result == TurnResult::Done {
+            assert_eq!(finished.text, kept.answer(), "another answer than is kept");
+        }
+        assert!(self.finished.insert(shown.turn, finished.result).is_none(), "finished twice");
+    }
+
     pub(super) fn run(&mut self, call: &ToolCall) {
         let turn = self.begun.unwrap();
         assert!(self.turns[&turn].started.contains(&call.id), "runs before it is durable that it begins");
@@ -225,10 +239,10 @@ impl World {
             for record in batch.records {
                 match record {
                     Record::Said(accepted) => self.said(turn, accepted.seq.0, &batch.ended),
+                    Record::Goal(goal) => self.keep_goal(turn, goal),
                     record @ (Record::Reset(_)
                     | Record::User
                     | Record::Queue(_)
-                    | Record::Goal(_)
                     | Record::Assistant(..)
                     | Record::Tool(_)) => keep(self.turns.get_mut(&turn).unwrap(), record),
                 }
@@ -249,6 +263,7 @@ impl World {
         if batch.closes.is_some() {
             assert!(self.running.is_empty(), "the transcript ends while a tool runs");
             self.ended += 1;
+            self.goals.kept = None;
             self.cut_off.extend(batch.ended.iter().map(|(turn, _)| *turn).filter(|turn| Some(*turn) != batch.turn));
         }
         for (turn, end) in batch.ended {
@@ -270,7 +285,7 @@ impl World {
     fn said(&mut self, into: TurnId, seq: u64, ended: &[(TurnId, TurnEnd)]) {
         let turn = turn_id(seq);
         assert!(ended.contains(&(turn, TurnEnd::Joined { into })));
-        assert!(joins(into.0.as_u128() as u64, seq), "{seq} joins");
+        assert!(self.joins(into.0.as_u128() as u64, seq), "{seq} joins");
         assert_eq!(open_calls(&self.turns[&into]), 0, "a message among calls and results");
         let before = self.open.iter().filter(|other| **other < seq && turn_id(**other) != into);
         let passed: Vec<_> = before.filter(|seq| !self.unwanted.contains(&turn_id(**seq))).collect();
@@ -286,212 +301,7 @@ impl World {
         let Some(turn) = batch.turn.filter(|turn| !batch.interrupted && !self.refused.contains(turn)) else { return };
         self.refused.insert(turn);
         self.commits.pop_back();
+        self.forget_goals();
         self.give(Input::Refused { bytes: 20_000_000 });
-    }
-
-    #[expect(clippy::too_many_lines, reason = "one arm for each step of the model")]
-    pub(super) fn take(&mut self, step: Step) {
-        self.now.mono += Duration::from_millis(1);
-        match step {
-            Step::Enqueue => {
-                let seq = self.next_seq;
-                self.next_seq += 1;
-                self.open.push(seq);
-                self.turns.insert(turn_id(seq), Kept::default());
-                self.give(Input::Queued(item(seq)));
-            }
-            Step::Read => {
-                if let Some(seq) = self.reading.pop_front() {
-                    self.give(Input::Read(accepted(seq)));
-                }
-            }
-            Step::Follow if std::mem::take(&mut self.command) => {
-                let drawn = Some(Box::default());
-                self.give(Input::Commanded(Box::new(Commanded { text: "told".to_owned(), drawn })));
-            }
-            Step::Woke if std::mem::take(&mut self.wakes) => {
-                self.now.mono += self.queue.debounce;
-                self.give(Input::Woke);
-            }
-            Step::Mode(mode) => {
-                let set = QueueSet { mode: Some(mode), ..QueueSet::default() };
-                if let Some((state, effects)) = self.machine.ask_queue(QueueAsk::Set(set), self.now) {
-                    assert_eq!(state.rules.mode, mode);
-                    self.perform(effects);
-                    self.place();
-                }
-            }
-            Step::OverBudget if self.machine.may_compact() && self.call.take().is_some() => {
-                self.give(Input::OverBudget);
-            }
-            Step::TooLong if self.call.take().is_some() => self.give(Input::TooLong("too long".to_owned())),
-            Step::Compacted(done) if std::mem::take(&mut self.compacting) => {
-                self.give(Input::Compacted(done.then(Box::default)));
-            }
-            Step::Permit if std::mem::take(&mut self.permit) => self.give(Input::Permitted),
-            Step::Delta if self.call.is_some() => self.give(Input::Delta(Delta::Text("x".to_owned()))),
-            Step::Answer if self.call.take().is_some() => self.give(Input::Completed(message(&[]))),
-            Step::Cut if self.call.take().is_some() => {
-                self.give(Input::Completed(Box::new(AssistantMessage { stop: StopReason::Length, ..*message(&[]) })));
-            }
-            Step::Blank if self.call.take().is_some() => {
-                self.give(Input::Completed(Box::new(AssistantMessage { text: " ".to_owned(), ..*message(&[]) })));
-            }
-            Step::Nameless if self.call.take().is_some() => {
-                self.serial += 1;
-                self.give(Input::Completed(message(&[(format!("{}-n", self.serial), "")])));
-            }
-            Step::Calls(reads) if self.call.take().is_some() => {
-                self.serial += 1;
-                let name = |read: &bool| if *read { "read" } else { "exec" };
-                let calls: Vec<_> =
-                    reads.iter().enumerate().map(|(at, read)| (format!("{}-{at}", self.serial), name(read))).collect();
-                self.give(Input::Completed(message(&calls)));
-            }
-            Step::Fail if self.call.take().is_some() => self.give(Input::Failed("refused", "no".to_owned())),
-            Step::ToolEnds(at) if !self.running.is_empty() => {
-                let id = self.running.remove(at % self.running.len());
-                self.give(Input::ToolFinished(result(&id), None));
-            }
-            Step::ToolEnds(_) if !self.adrift.is_empty() => {
-                let id = self.adrift.remove(0);
-                self.give(Input::ToolFinished(result(&id), None));
-            }
-            Step::Durable if self.write() => self.give(Input::Committed),
-            Step::Refuse => self.refuse(),
-            Step::View if std::mem::take(&mut self.view) => self.give(Input::ViewWritten),
-            Step::Stop(all) => {
-                let reached = if all { self.open.len() } else { 1 };
-                self.unwanted.extend(self.open.iter().take(reached).map(|seq| turn_id(*seq)));
-                let (_, effects) = self.machine.stop(all, self.now);
-                self.perform(effects);
-                self.place();
-            }
-            Step::Cancel(seq) => {
-                self.unwanted.insert(turn_id(seq));
-                self.give(Input::Cancel(turn_id(seq)));
-            }
-            Step::Close => {
-                self.unwanted.extend(self.open.iter().map(|seq| turn_id(*seq)));
-                let at_ms = u64::from(self.ended);
-                self.give(Input::Close(Move { to: Shelf::Deleted, at_ms }));
-            }
-            Step::Stall => {
-                self.now.mono += Duration::from_secs(301);
-                (self.stalled, self.stuck) = (true, false);
-                self.give(Input::Tick { heard: Duration::ZERO });
-                self.stalled = false;
-                if !self.stuck {
-                    // The turn was stopped before.
-                    self.adrift.append(&mut self.running);
-                }
-                if std::mem::take(&mut self.reload) {
-                    // What is under way gets written before the load is answered.
-                    self.load(usize::MAX, LeftBy::Crash, false);
-                }
-            }
-            Step::Crowd(crowded) => {
-                self.crowded = crowded;
-                self.place();
-            }
-            Step::Late => self.give(Input::ToolFinished(result(&ToolCallId("no-such".into())), None)),
-            Step::Crash(durable) => self.restart(durable, LeftBy::Crash),
-            Step::Death(durable) => self.restart(durable, LeftBy::Death),
-            Step::Interrupt => {
-                self.give(Input::Interrupt);
-                let before = self.ended;
-                while !self.left && self.ended == before {
-                    let all = [Step::Read, Step::ToolEnds(0), Step::Durable, Step::View];
-                    all.into_iter().for_each(|step| self.take(step));
-                }
-                self.restart(0, LeftBy::Interrupted);
-            }
-            Step::Follow
-            | Step::Woke
-            | Step::Permit
-            | Step::OverBudget
-            | Step::TooLong
-            | Step::Compacted(_)
-            | Step::Delta
-            | Step::Answer
-            | Step::Cut
-            | Step::Blank
-            | Step::Nameless
-            | Step::Calls(_)
-            | Step::Fail
-            | Step::ToolEnds(_)
-            | Step::Durable
-            | Step::View => {}
-        }
-    }
-
-    pub(super) fn restart(&mut self, durable: usize, left_by: LeftBy) {
-        let blamed = self.begun.is_some();
-        self.load(durable, left_by, blamed);
-    }
-
-    pub(super) fn load(&mut self, durable: usize, left_by: LeftBy, blamed: bool) {
-        for _ in 0..durable {
-            if !self.write() {
-                break;
-            }
-        }
-        self.begun = None;
-        (self.asks_place, self.holds_place) = (false, false);
-        self.commits.clear();
-        self.reading.clear();
-        self.wakes = false;
-        (self.permit, self.call, self.view, self.left) = (false, None, false, false);
-        self.compacting = false;
-        self.command = false;
-        self.running.clear();
-        self.adrift.clear();
-        self.machine = Machine::new(rules_with(self.queue));
-        let cut = self.open.first().map(|seq| {
-            let turn = turn_id(*seq);
-            let kept = &self.turns[&turn];
-            let fresh = Started { turn, attempt: Attempt::FIRST, crashes: 0, deaths: 0, alone: false };
-            Cut {
-                turn: CutTurn {
-                    started: self.started.unwrap_or(fresh),
-                    left_by: if self.interrupted { LeftBy::Interrupted } else { left_by },
-                    blamed: false,
-                    tools_started: kept.started.iter().filter(|id| !has_result(kept, id)).cloned().collect(),
-                },
-                blamed: blamed && left_by == LeftBy::Crash,
-                alone: blamed,
-                written: Written { user: kept.user, messages: kept.messages.clone(), steered: kept.steered },
-            }
-        });
-        let items = self.open.iter().map(|seq| item(*seq)).collect();
-        let through = Seq(self.next_seq - 1);
-        let standing = Standing { cut, queue: self.own_queue, ..Standing::default() };
-        let effects = self.machine.load(items, through, Inbox::default(), standing, self.now);
-        self.perform(effects);
-        self.place();
-    }
-
-    /// Lets everything come to its end.
-    pub(super) fn settle(&mut self) {
-        self.take(Step::Crowd(false));
-        for _ in 0..2000 {
-            for step in [
-                Step::Woke,
-                Step::Read,
-                Step::Follow,
-                Step::Permit,
-                Step::Compacted(true),
-                Step::Answer,
-                Step::ToolEnds(0),
-                Step::Durable,
-                Step::View,
-            ] {
-                self.take(step);
-            }
-            if self.open.is_empty() && self.machine.is_idle() {
-                return;
-            }
-        }
-        panic!("does not come to rest: {:?}", self.machine);
     }
 }
