@@ -4,8 +4,8 @@
 #[path = "../../examples/simulate/sim/mod.rs"]
 mod sim;
 
-use sim::plan::CHANGES_FROM;
-use sim::{Counts, QUEUES_FROM};
+use sim::plan::{CHANGES_FROM, QUEUES_FROM};
+use sim::{Counts, RULES_FROM};
 use supervision::planted::Bug;
 
 /// Seeds that failed once, one a line.
@@ -48,6 +48,16 @@ fn messages_that_come_while_turns_run_stand_once_in_every_mode_under_the_faults_
         counts.add(&passes(seed));
     }
     let rare = [counts.joined, counts.kills, counts.power_cuts, counts.crashes, counts.cancelled, counts.refusals];
+    assert!(rare.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
+fn rules_of_queues_that_change_while_sessions_run_lose_nothing_under_the_faults_of_fixed_seeds() {
+    let mut counts = Counts::default();
+    for seed in RULES_FROM..RULES_FROM + 40 {
+        counts.add(&passes(seed));
+    }
+    let rare = [counts.queues_set, counts.joined, counts.kills, counts.power_cuts, counts.crashes, counts.cancelled];
     assert!(rare.iter().all(|count| *count > 0), "{counts:?}");
 }
 

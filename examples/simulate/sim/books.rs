@@ -24,6 +24,7 @@ use super::counts::Counts;
 use super::files::{Files, Place};
 use super::plan::Plan;
 use super::receipts::Receipts;
+use super::rules::Asked;
 use domain::ids::{Attempt, SessionKey, TurnId};
 use protocol::journal::{DuplicateState, Enqueued, JournalStatus, Shelf};
 use protocol::supervision::{Event, EventName, Kind};
@@ -83,6 +84,7 @@ pub(super) struct Being {
     live: u32,
     epoch: Option<u64>,
     pub(super) began: Vec<TurnId>,
+    pub(super) asked: Asked,
     crashes: Vec<u64>,
 }
 
@@ -352,8 +354,8 @@ impl Books {
     /// Turns begin in the order in which they were accepted.
     pub fn check_order(&mut self, key: &SessionKey) {
         let Some(being) = self.beings.get(key) else { return };
-        let known = being.began.iter().filter_map(|turn| self.turns.get(turn).and_then(|turn| turn.seq));
-        let known: Vec<u64> = known.collect();
+        let seq = |turn| self.turns.get(turn).and_then(|turn: &Turn| turn.seq);
+        let known: Vec<u64> = being.began.iter().filter_map(seq).collect();
         let back = known.windows(2).filter(|pair| pair.first() >= pair.last()).count();
         self.check(back <= self.renewals(key), || {
             format!("turns of {key} began in another order than they were accepted in")
@@ -363,9 +365,8 @@ impl Books {
     /// A tool was called by `turn` of an incarnation.
     pub fn tool(&mut self, key: &SessionKey, epoch: u64) {
         let present = self.beings.get(key).and_then(|being| being.epoch);
-        self.check(present == Some(epoch), || {
-            format!("a tool is run for incarnation {epoch} of {key}, not {present:?}")
-        });
+        let wrong = || format!("a tool is run for incarnation {epoch} of {key}, not {present:?}");
+        self.check(present == Some(epoch), wrong);
     }
 
     /// A tool that must not run twice had its effect.

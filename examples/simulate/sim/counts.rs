@@ -65,6 +65,8 @@ counts! {
     closes,
     /// Sessions that were taken back.
     restores,
+    /// Times that rules of a queue were set.
+    queues_set,
     /// Sessions that were held back.
     quarantines,
     /// Sessions that left memory for being idle.

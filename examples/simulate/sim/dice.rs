@@ -28,6 +28,8 @@ pub enum Stream {
     Changes,
     /// What becomes of messages that come while a turn runs.
     Queue,
+    /// How that is changed.
+    Rules,
 }
 
 impl Stream {
@@ -44,6 +46,7 @@ impl Stream {
             Self::Pushes(process) => (9, process),
             Self::Changes => (10, 0),
             Self::Queue => (11, 0),
+            Self::Rules => (12, 0),
         };
         (u64::from(process) << 8) | kind
     }

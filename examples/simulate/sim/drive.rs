@@ -262,6 +262,7 @@ impl Running {
                 Act::Edit { key, change, pick } => self.edit(key, change, pick, at),
                 Act::Close { key, to, if_quiet } => self.close(key, to, if_quiet),
                 Act::Restore(key) => self.restore(key),
+                Act::Queue { key, ask } => self.ask_queue(key, ask),
                 Act::Wait => {}
             }
         }

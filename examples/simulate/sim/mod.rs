@@ -5,7 +5,7 @@
 //! | `dice.rs`, `plan.rs` | pure: what a seed makes happen |
 //! | `books.rs`, `receipts.rs`, `files.rs` | what was seen, and what must be true of it |
 //! | `process.rs`, `outside.rs`, `doubles.rs` | the world of one process: clock, disk, pool, log, model, tools |
-//! | `drive.rs`, `changes.rs` | the life of one process, and those who change its sessions |
+//! | `drive.rs`, `changes.rs`, `rules.rs` | the life of one process, and those who change its sessions |
 //! | `telling.rs` | what is traced |
 //! | `replay.rs`, `settle.rs` | what must be true of a log that was left, and at the end |
 //!
@@ -27,6 +27,7 @@ mod pusher;
 #[expect(clippy::wildcard_enum_match_arm, reason = "of many events, two are about messages on their way out")]
 mod receipts;
 mod replay;
+mod rules;
 mod settle;
 mod telling;
 
@@ -37,7 +38,7 @@ use supervision::planted::{Bug, plant};
 
 pub use counts::Counts;
 use drive::End;
-pub use plan::QUEUES_FROM;
+pub use plan::RULES_FROM;
 use process::World;
 
 /// More processes than any plan can use up.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::ids::{MessageId, SessionKey};
-use domain::queue::{QueueDrop, QueueMode, QueueRules};
+use domain::queue::{QueueAsk, QueueDrop, QueueMode, QueueRules, QueueSet};
 use protocol::journal::Shelf;
 use protocol::supervision::Kind;
 use supervision::memory::Fault;
@@ -14,6 +14,8 @@ use super::dice::{Dice, Stream};
 pub const CHANGES_FROM: u64 = 100_000;
 /// Seeds below this one give each message a turn of its own, for the same reason.
 pub const QUEUES_FROM: u64 = 10_000_000_000;
+/// Seeds below this one leave the rules of queues as they are configured, for the same reason.
+pub const RULES_FROM: u64 = 20_000_000_000;
 
 /// One simulated run.
 #[derive(Debug)]
@@ -138,6 +140,13 @@ pub enum Act {
     },
     /// A session is taken back from the archive.
     Restore(usize),
+    /// `/queue`.
+    Queue {
+        /// Index of the session.
+        key: usize,
+        /// What stands behind it.
+        ask: QueueAsk,
+    },
     /// Nothing.
     Wait,
 }
@@ -229,6 +238,9 @@ impl Plan {
         if seed >= CHANGES_FROM {
             steps = with_changes(&Dice::new(seed, Stream::Changes), steps, keys.len());
         }
+        if seed >= RULES_FROM {
+            steps = with_rules(&Dice::new(seed, Stream::Rules), steps, keys.len());
+        }
         Self {
             keys,
             messages,
@@ -248,7 +260,10 @@ fn queue(seed: u64) -> QueueRules {
     if seed < QUEUES_FROM {
         return QueueRules { mode: QueueMode::Followup, cap: 100_000, ..QueueRules::default() };
     }
-    let dice = Dice::new(seed, Stream::Queue);
+    rules(&Dice::new(seed, Stream::Queue))
+}
+
+fn rules(dice: &Dice) -> QueueRules {
     QueueRules {
         mode: dice.one_of(&[
             QueueMode::Steer,
@@ -390,6 +405,37 @@ fn with_changes(dice: &Dice, steps: Vec<Step>, keys: usize) -> Vec<Step> {
         all.push(step);
     }
     all
+}
+
+/// Puts changes of the rules of queues between the steps.
+fn with_rules(dice: &Dice, steps: Vec<Step>, keys: usize) -> Vec<Step> {
+    let often = dice.one_of(&[0, 50, 200, 500]);
+    let mut all = Vec::with_capacity(steps.len());
+    for step in steps {
+        while dice.often(often) {
+            let act = Act::Queue { key: dice.index(keys), ask: ask(dice) };
+            all.push(Step { pause_ms: dice.one_of(&[0, 0, 10, 1_000]), act });
+        }
+        all.push(step);
+    }
+    all
+}
+
+fn ask(dice: &Dice) -> QueueAsk {
+    match dice.below(10) {
+        0 => QueueAsk::Show,
+        1 => QueueAsk::Default,
+        _ => {
+            let QueueRules { mode, cap, drop, debounce } = rules(dice);
+            let debounce_ms = u64::try_from(debounce.as_millis()).unwrap_or(0);
+            QueueAsk::Set(QueueSet {
+                mode: dice.often(700).then_some(mode),
+                cap: dice.often(300).then_some(cap),
+                drop: dice.often(300).then_some(drop),
+                debounce_ms: dice.often(300).then_some(debounce_ms),
+            })
+        }
+    }
 }
 
 fn change(dice: &Dice) -> Change {

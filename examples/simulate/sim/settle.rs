@@ -38,6 +38,7 @@ pub async fn settle(running: &Running) {
     repeat(running).await;
     drain(running, "after everything was repeated").await;
     ask_for_turns(running).await;
+    running.check_queues().await;
     // What could not be moved when its session ended is moved when that wakes.
     (0..running.process.world.plan.keys.len()).for_each(|key| running.status(key));
     second().await;
