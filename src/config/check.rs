@@ -88,18 +88,25 @@ pub struct Unused {
     pub keys: Vec<String>,
 }
 
-/// A key that older files hold in another place.
+/// A key that older files hold in another place, or by another name.
 struct Moved {
     from: &'static [&'static str],
     to: &'static [&'static str],
     kind: Kind,
 }
 
-const MOVED: &[Moved] = &[Moved {
-    from: &["tools", "exec", "restrict_to_workspace"],
-    to: &["tools", "restrict_to_workspace"],
-    kind: Kind::Flag,
-}];
+const MOVED: &[Moved] = &[
+    Moved {
+        from: &["tools", "exec", "restrict_to_workspace"],
+        to: &["tools", "restrict_to_workspace"],
+        kind: Kind::Flag,
+    },
+    Moved {
+        from: &["agents", "defaults", "session_ttl_minutes"],
+        to: &["agents", "defaults", "idle_compact_after_minutes"],
+        kind: Kind::Whole(0, 525_600),
+    },
+];
 
 /// Checks a whole file. Texts at the places `filled` came from the environment, which is never repeated.
 pub fn file(root: &Map<String, Value>, filled: BTreeSet<Vec<String>>) -> Checked {

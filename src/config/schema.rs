@@ -110,7 +110,6 @@ section! {
     unused [
         "fallback_models" "max_concurrent_subagents" "fail_on_tool_error" "provider_retry_mode"
         "timezone_mode" "bot_icon"
-        "session_ttl_minutes"
         "dream"
     ]
 }

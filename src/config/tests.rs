@@ -244,6 +244,9 @@ fn an_old_place_counts_until_the_new_one_is_used() {
     ] {
         assert!(accepted(text, &[]).tools.restrict_to_workspace, "{text}");
     }
+    let minutes = |text| accepted(text, &[]).agents.defaults.idle_compact_after_minutes;
+    assert_eq!(minutes(r#"{"agents": {"defaults": {"sessionTtlMinutes": 0}}}"#), 0);
+    assert_eq!(minutes(r#"{"agents": {"defaults": {"sessionTtlMinutes": 5, "idleCompactAfterMinutes": 7}}}"#), 7);
 }
 
 #[test]

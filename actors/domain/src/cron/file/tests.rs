@@ -1,14 +1,13 @@
-use std::path::Path;
-
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::cron::job::{HISTORY_MAX, Missed, RunRecord};
 
-fn fixture(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/nanobot/cron").join(name);
-    std::fs::read(path).unwrap()
+macro_rules! fixture {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../../../tests/fixtures/nanobot/cron/", $name)).as_slice()
+    };
 }
 
 fn value(file: &File) -> Value {
@@ -17,16 +16,20 @@ fn value(file: &File) -> Value {
 
 #[test]
 fn a_file_of_nanobot_is_written_as_it_was() {
-    for name in ["three-kinds", "missed", "twenty-runs", "actions"] {
-        let bytes = fixture(&format!("{name}/jobs.json"));
-        let mut expect: Value = serde_json::from_slice(&bytes).unwrap();
+    for (name, bytes) in [
+        ("three-kinds", fixture!("three-kinds/jobs.json")),
+        ("missed", fixture!("missed/jobs.json")),
+        ("twenty-runs", fixture!("twenty-runs/jobs.json")),
+        ("actions", fixture!("actions/jobs.json")),
+    ] {
+        let mut expect: Value = serde_json::from_slice(bytes).unwrap();
         for job in expect["jobs"].as_array_mut().unwrap() {
             for run in job["state"]["runHistory"].as_array_mut().unwrap() {
                 // The newer version writes it always.
                 run.as_object_mut().unwrap().entry("runId").or_insert(Value::Null);
             }
         }
-        let file = File::decode(&bytes).unwrap();
+        let file = File::decode(bytes).unwrap();
         let pretty = serde_json::to_string_pretty(&expect).unwrap();
         assert_eq!(String::from_utf8(file.encode()).unwrap(), pretty, "{name}");
     }
@@ -34,7 +37,7 @@ fn a_file_of_nanobot_is_written_as_it_was() {
 
 #[test]
 fn snake_case_is_read() {
-    let file = File::decode(&fixture("snake-case/jobs.json")).unwrap();
+    let file = File::decode(fixture!("snake-case/jobs.json")).unwrap();
     assert_eq!(
         value(&file)["jobs"][0],
         json!({
@@ -55,7 +58,7 @@ fn snake_case_is_read() {
 
 #[test]
 fn jobs_of_old_files_are_bound_to_a_session_or_switched_off() {
-    let file = File::decode(&fixture("legacy-payload/jobs.json")).unwrap();
+    let file = File::decode(fixture!("legacy-payload/jobs.json")).unwrap();
     let jobs = value(&file)["jobs"].clone();
     let payload = |channel: Value, key: Value, chat: Value, meta: Value| {
         json!({
@@ -90,8 +93,8 @@ fn a_file_that_cannot_be_used_says_where() {
     let job =
         |change: &str| format!(r#"{{"jobs": [{{"id": "a", "name": "n", "schedule": {{"kind": "at"}}}}, {change}]}}"#);
     for (text, expect) in [
-        (String::from_utf8(fixture("corrupt/jobs.json")).unwrap(), "EOF while parsing"),
-        (String::from_utf8(fixture("wrong-shape/jobs.json")).unwrap(), "jobs[0]: missing field `name`"),
+        (String::from_utf8(fixture!("corrupt/jobs.json").to_vec()).unwrap(), "EOF while parsing"),
+        (String::from_utf8(fixture!("wrong-shape/jobs.json").to_vec()).unwrap(), "jobs[0]: missing field `name`"),
         ("[]".to_owned(), "an object is expected"),
         ("{}".to_owned(), "`jobs` is missing, or no list"),
         (r#"{"jobs": {}}"#.to_owned(), "`jobs` is missing, or no list"),
@@ -138,7 +141,7 @@ fn what_is_not_known_is_kept() {
 
 #[test]
 fn actions_of_others_are_read_and_the_rest_counted() {
-    let (found, bad) = actions(&fixture("actions/action.jsonl"));
+    let (found, bad) = actions(fixture!("actions/action.jsonl"));
     let told: Vec<_> = found
         .iter()
         .map(|action| match action {
@@ -152,7 +155,7 @@ fn actions_of_others_are_read_and_the_rest_counted() {
 
 #[test]
 fn the_history_is_bounded() {
-    let mut job = File::decode(&fixture("twenty-runs/jobs.json")).unwrap().jobs.remove(0);
+    let mut job = File::decode(fixture!("twenty-runs/jobs.json")).unwrap().jobs.remove(0);
     let run = RunRecord {
         run_at_ms: 7,
         status: RunStatus::Error,
