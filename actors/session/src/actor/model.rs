@@ -108,7 +108,10 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         let (life, number) = (self.life, live.ledger.next_commit);
         let known = live.context.is_some().then_some(live.view.stamp());
-        let (at, pending) = (live.view.length(), live.view.pending().to_vec());
+        // What is under way counts too: the next line stands behind it, whenever it becomes durable.
+        let submitted = live.submitted.iter().flat_map(|submitted| &submitted.lines);
+        let pending: Vec<_> = live.view.pending().iter().chain(submitted).cloned().collect();
+        let at = live.view.length();
         let turn = live.work.as_ref().map(|work| work.turn);
         let (shared, scope) = (Arc::clone(&self.shared), live.ledger.scope().cloned());
         let window_tokens = self.shared.window_tokens;

@@ -47,3 +47,27 @@ fn rules_outlive_a_session_that_leaves_memory() {
         assert_eq!(with_deadline("the rules", asked).await.unwrap().rules.mode, QueueMode::Interrupt);
     });
 }
+
+#[test]
+fn rules_on_their_way_while_the_conversation_is_read_for_a_call_stay_where_they_are() {
+    run_paused("queue-under-way", async {
+        let mut stage = Stage::new();
+        stage.status().await;
+        // By then the conversation is let go, and read for the next call: there is no file yet.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        stage.say("one");
+        stage.event().await;
+        stage.journal.books().hold = true;
+        let asked = ask(&stage, set(QueueMode::Collect));
+        stage.permit().await;
+        let call = stage.model.next().await;
+        stage.journal.let_go();
+        with_deadline("the rules", asked).await.unwrap();
+        stage.complete(&call, answer("1"));
+        stage.finished().await;
+        let file = stage.file_when_written().await.join("\n");
+        assert_eq!(file.matches(r#""type":"session""#).count(), 1, "{file}");
+        let read = domain::transcript::read_lines(file.as_bytes());
+        assert_eq!((read.problems_total, read.path_to_leaf().len()), (0, 3), "{file}");
+    });
+}
