@@ -7,6 +7,7 @@ mod delivery;
 mod ends;
 mod gauges;
 mod ground;
+mod hooks;
 pub mod limits;
 pub mod lock;
 mod options;
@@ -17,6 +18,7 @@ mod serve;
 mod sessions;
 mod start;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +56,8 @@ pub struct App {
     kernel: Kernel,
     hub: Arc<Hub>,
     journal: Arc<LogJournal>,
+    /// The channels that messages can be sent by.
+    channels: BTreeSet<Arc<str>>,
     registry: Arc<Registry>,
     transcripts: Arc<Transcripts>,
     model: Arc<str>,

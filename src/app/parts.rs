@@ -1,6 +1,7 @@
 //! Configuration, as each actor crate wants it.
 
 use crate::config::MaintenanceMode;
+use channel::gateway::hooks::Hooks;
 use channel::gateway::prune::{Daily, Pruning};
 use domain::keys::SessionKind;
 use domain::policy::Access;
@@ -279,6 +280,7 @@ pub fn gateway(
     config: &Config,
     beacon: &Beacon,
     transcripts: Arc<dyn TranscriptReader>,
+    hooks: Hooks,
     logs: std::path::PathBuf,
     stop: tokio_util::sync::CancellationToken,
 ) -> GatewayConfig {
@@ -297,6 +299,7 @@ pub fn gateway(
         drain: Duration::from_secs(config.runtime.drain_seconds),
         transcripts,
         pruning: pruning(config),
+        hooks: Arc::new(hooks),
         logs,
         stop,
     }

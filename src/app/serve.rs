@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::beacon::Beacon;
-use super::{App, parts};
+use super::{App, hooks, parts};
 use crate::exit::{Exit, ExitCode};
 
 /// How soon the sessions are listed again when their directory could not be read.
@@ -139,7 +139,8 @@ impl App {
         });
         let transcripts = self.transcripts.clone();
         let logs = self.loaded.paths.logs.clone();
-        let gateway_config = parts::gateway(config, beacon, transcripts, logs, drain.clone());
+        let hooks = hooks::hooks(config, |channel| self.channels.contains(channel));
+        let gateway_config = parts::gateway(config, beacon, transcripts, hooks, logs, drain.clone());
         let mut serving = vec![
             tokio::spawn(self.list_sessions(shutdown.clone())),
             tokio::spawn(channel::gateway::serve(gateway, doors.clone(), gateway_config, shutdown.clone())),

@@ -82,6 +82,7 @@ impl App {
             kernel: ground.kernel,
             hub,
             journal: keepers.journal,
+            channels: keepers.channels.keys().cloned().collect(),
             registry: keepers.registry,
             transcripts: keepers.transcripts,
             idle: parts::idle_rules(&loaded, &model),

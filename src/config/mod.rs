@@ -21,6 +21,7 @@ mod check;
 mod environment;
 mod error;
 mod found;
+mod hooks;
 mod json;
 mod key;
 mod locations;
@@ -39,6 +40,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, Origin, Problem, Warning};
+pub use hooks::HookConfig;
 pub use locations::Paths;
 pub use presets::{ModelPreset, PresetChoice};
 pub use providers::{ProviderChoice, ProviderSettings};

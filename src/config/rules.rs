@@ -9,6 +9,7 @@ use domain::keys::{Base, Key, Place as KeyPlace};
 use domain::policy::{Pattern, known_tools};
 
 use super::check::Place;
+use super::hooks;
 use super::key::{camel, closest};
 use super::presets;
 use super::schema::Config;
@@ -81,6 +82,7 @@ pub fn broken(config: &Config) -> Vec<Broken> {
         or: None,
         what,
     }));
+    rules.0.extend(hooks::wrong(&config.hooks).into_iter().map(|what| Broken { path: &["hooks"], or: None, what }));
     rules.0.extend(same_port(config));
     rules.0
 }

@@ -1,13 +1,14 @@
 //! The configuration itself: one struct per part of the program, its defaults, and the table of its keys.
 //!
 //! **Source of names and defaults:** the configuration schema of nanobot 0.3.5 for the sections that it has;
-//! `runtime`, `journal`, `supervision`, `queue` and `admin` are Greenroom's own. A key under `unused` is legal in a
+//! `runtime`, `journal`, `supervision`, `queue`, `hooks` and `admin` are Greenroom's own. A key under `unused` is legal in a
 //! file but not acted on by this version.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::hooks::HookConfig;
 use super::key::{Key, Kind, Section};
 use super::presets::ModelPreset;
 use super::queue::Queue;
@@ -49,6 +50,8 @@ section! {
         queue: Queue = Queue::default(), Kind::Section(Queue::SECTION);
         /// Which agent a message is for; the most exact one wins, then the first.
         bindings: Vec<BindingConfig> = Vec::new(), Kind::Sections(BindingConfig::SECTION);
+        /// What other programs may call to tell a session something.
+        hooks: Vec<HookConfig> = Vec::new(), Kind::Sections(HookConfig::SECTION);
         /// Access to the admin API.
         admin: Admin = Admin::default(), Kind::Section(Admin::SECTION);
     }

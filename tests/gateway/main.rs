@@ -16,6 +16,7 @@ mod every_step;
 mod export_whole;
 mod faults;
 mod goals;
+mod hooks;
 mod idle;
 mod isolation;
 mod journal_repair;

@@ -69,7 +69,9 @@ impl AtOnce {
 /// Whoever may write to a webhook need not be the owner.
 fn restart(doors: &Doors, door: Door, key: &SessionKey) -> &'static str {
     match (door, &doors.restart) {
-        (Door::Webhook, _) => "The gateway can be restarted from its WebSocket, its API and the terminal only.",
+        (Door::Webhook | Door::Hook, _) => {
+            "The gateway can be restarted from its WebSocket, its API and the terminal only."
+        }
         (Door::WebSocket | Door::Api | Door::Admin, None) => "This process cannot restart itself.",
         (Door::WebSocket | Door::Api | Door::Admin, Some(restart)) => {
             restart.ask(key);

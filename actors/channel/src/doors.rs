@@ -101,7 +101,7 @@ struct Shared {
     parts: DoorsParts,
     /// Bytes of requests and frames that may be under way in the whole process.
     frame_bytes: Arc<Semaphore>,
-    refusals: [Refusals; 4],
+    refusals: [Refusals; 5],
     open: OpenDoors,
     rejections: AtomicU64,
     /// When they were put together.
@@ -154,6 +154,8 @@ pub(crate) enum Door {
     Api,
     Admin,
     Webhook,
+    /// Hooks, on the port of the administration.
+    Hook,
 }
 
 impl Door {
@@ -163,6 +165,7 @@ impl Door {
             Self::Api => "api",
             Self::Admin => "admin",
             Self::Webhook => "webhook",
+            Self::Hook => "hook",
         }
     }
 
@@ -170,7 +173,7 @@ impl Door {
         match self {
             Self::WebSocket => "/channels/websocket",
             Self::Api => "/channels/api",
-            Self::Admin => "/channels/gateway",
+            Self::Admin | Self::Hook => "/channels/gateway",
             Self::Webhook => "/channels/webhook",
         }
     }
@@ -232,7 +235,7 @@ impl Doors {
         let bound = match door {
             Door::WebSocket => "connections_ws",
             Door::Api => "connections_api",
-            Door::Admin => "connections_admin",
+            Door::Admin | Door::Hook => "connections_admin",
             Door::Webhook => "connections_webhook",
         };
         work.limit.get_or_create(&ByBound { bound }).set(gauge(max));
@@ -343,6 +346,7 @@ impl Doors {
             Door::Api => 1,
             Door::Admin => 2,
             Door::Webhook => 3,
+            Door::Hook => 4,
         };
         let Some(refusals) = self.0.refusals.get(index) else { return };
         let last = refusals.last_ms.load(Ordering::Relaxed);

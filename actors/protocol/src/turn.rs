@@ -53,6 +53,9 @@ pub enum Route {
     Push(PushRoute),
 }
 
+/// Which account of a channel is meant where none is named.
+pub const DEFAULT_ACCOUNT: &str = "default";
+
 /// What a message must have in common with the running turn to be taken up by it: its door, and the way back. Only good
 /// for a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +73,27 @@ pub struct PushRoute {
     /// The thread in the chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<Arc<str>>,
+}
+
+// === impl PushRoute ===
+
+impl PushRoute {
+    /// The chat that a session is named after, if it is one of a channel that `is_told`: `webhook:7`,
+    /// `webhook:7:thread:t`. Sessions that several chats share are named after none.
+    pub fn of_session(key: &SessionKey, is_told: impl Fn(&str) -> bool) -> Option<Self> {
+        let (channel, place) = key.as_str().split_once(':').filter(|(channel, _)| is_told(channel))?;
+        let (chat, thread) = match place.split_once(":thread:") {
+            Some((chat, thread)) => (chat, Some(thread)),
+            None => (place, None),
+        };
+        let given = |text: &str| !text.is_empty();
+        (given(chat) && thread.is_none_or(given)).then(|| Self {
+            channel: channel.into(),
+            account: DEFAULT_ACCOUNT.into(),
+            chat: chat.into(),
+            thread: thread.map(Arc::from),
+        })
+    }
 }
 
 // === impl Lane ===
@@ -271,4 +295,28 @@ pub trait TurnEvents: Send + Sync + 'static {
     /// The turns of a session that somebody follows and whose `Finished` has not passed, each with its attempt. A session
     /// that was loaded tells their end when that is durable: its earlier life may have crashed before it could.
     fn unfinished(&self, key: &SessionKey) -> Vec<(TurnId, Attempt)>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_named_after_a_chat_has_its_route() {
+        for (key, expect) in [
+            ("webhook:7", Some(("7", None))),
+            ("webhook:7:thread:t", Some(("7", Some("t")))),
+            ("webhook:!room:server:thread:thread:x", Some(("!room:server", Some("thread:x")))),
+            ("webhook:7:thread:", None),
+            ("webhook:", None),
+            ("webhook", None),
+            ("websocket:7", None),
+            ("agent:main:webhook:direct:ann", None),
+        ] {
+            let route = PushRoute::of_session(&SessionKey::new(key).unwrap(), |channel| channel == "webhook");
+            let found = route.as_ref().map(|route| (&*route.chat, route.thread.as_deref()));
+            assert_eq!(found, expect, "{key}");
+            assert!(route.is_none_or(|route| (&*route.channel, &*route.account) == ("webhook", "default")));
+        }
+    }
 }

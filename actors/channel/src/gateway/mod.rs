@@ -1,4 +1,4 @@
-//! The gateway port: `/health`, `/ready`, `/metrics` and the administration under `/admin/v1/`.
+//! The gateway port: `/health`, `/ready`, `/metrics`, [hooks], and the administration under `/admin/v1/`.
 //!
 //! `/health` answers as long as the process runs its event loop and touches nothing else. The administration asks for
 //! the bearer token of `run/gateway.json` always, and for a `Host` that is this machine.
@@ -6,6 +6,7 @@
 mod admin;
 pub mod closing;
 pub mod edits;
+pub mod hooks;
 pub mod letters;
 mod logs;
 mod message;
@@ -66,6 +67,8 @@ pub struct GatewayConfig {
     pub transcripts: Arc<dyn TranscriptReader>,
     /// Which old sessions have to go.
     pub pruning: prune::Pruning,
+    /// What other programs may call.
+    pub hooks: Arc<hooks::Hooks>,
     /// Directory of the supervision log.
     pub logs: PathBuf,
     /// Cancelled by `POST drain`: the composition root then stops in order.

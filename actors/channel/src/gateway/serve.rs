@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::rates::Rates;
-use super::{GatewayConfig, admin, closing, edits, letters, logs, message, prune, sessions, top};
+use super::{GatewayConfig, admin, closing, edits, hooks, letters, logs, message, prune, sessions, top};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -73,7 +73,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/logs", get(logs::logs))
         .route("/drain", post(admin::drain))
         .route("/backup", post(admin::backup))
-        .method_not_allowed_fallback(async || admin::error(405, "method_not_allowed", "there is no such method here"))
+        .method_not_allowed_fallback(async || no_method())
         .fallback(async || admin::error(404, "not_found", "there is nothing here"))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&gateway), guard));
     tokio::spawn(top::sample(Arc::clone(&gateway)));
@@ -81,11 +81,16 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/health", get(async || http::json(200, r#"{"status":"ok"}"#)))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
+        .route("/hooks/{id}", post(hooks::receive).fallback(async || no_method()))
         .nest("/admin/v1", admin)
         .fallback(async || admin::error(404, "not_found", "there is nothing here"))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(gateway);
     http::serve(listener, app, limits, shutdown, door).await;
+}
+
+fn no_method() -> Response<Body> {
+    admin::error(405, "method_not_allowed", "there is no such method here")
 }
 
 /// Lets in who has the token and means this machine.

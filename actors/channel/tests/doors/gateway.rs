@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::{Reply, get, post, receive, send};
 use crate::world::{WAITING, World, text_of};
 
-struct Files(watch::Sender<bool>);
+pub struct Files(pub watch::Sender<bool>);
 
 impl TranscriptReader for Files {
     fn page(&self, after: Option<&SessionKey>, limit: usize) -> Page {
@@ -124,6 +124,7 @@ async fn open_with(files: Files) -> (Arc<World>, SocketAddr, CancellationToken) 
         drain: Duration::from_secs(5),
         transcripts: Arc::new(files),
         pruning: Default::default(),
+        hooks: Default::default(),
         logs: "/logs".into(),
         stop: stop.clone(),
     };

@@ -5,6 +5,7 @@
 mod api;
 mod client;
 mod gateway;
+mod hooks;
 mod webhook;
 mod websocket;
 mod world;
