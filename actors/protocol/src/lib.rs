@@ -3,6 +3,7 @@
 //! Each file's head is the table of that receiver's messages: who sends, who answers, what is durable when the answer
 //! arrives, which order is promised. Messages between an actor and itself stay in the actor's own crate.
 
+pub mod cron;
 pub mod edit;
 pub mod journal;
 pub mod memory;

@@ -3,6 +3,7 @@
 //! All names begin with `greenroom_`, those of the process itself with `process_`; counters end in `_total`, times in
 //! `_seconds`, sizes in `_bytes`. The door that serves `/metrics` registers and prints them.
 
+mod cron;
 mod kernel;
 mod process;
 mod work;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::trace::Traces;
+pub use cron::CronMetrics;
 pub use kernel::{ByArbiter, ByKindEvent, HANDLER_SAMPLE, KernelMetrics};
 pub use process::ProcessMetrics;
 pub use work::{
@@ -157,6 +159,8 @@ pub struct Metrics {
     pub kernel: KernelMetrics,
     /// Tools, model calls, connections, buffers, caches.
     pub work: WorkMetrics,
+    /// Jobs that are due at times.
+    pub cron: CronMetrics,
     /// The process.
     pub process: ProcessMetrics,
     /// Where the spans of turns go.
@@ -202,6 +206,7 @@ impl Default for Metrics {
             provider_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 20))),
             kernel: KernelMetrics::default(),
             work: WorkMetrics::default(),
+            cron: CronMetrics::default(),
             process: ProcessMetrics::default(),
             traces: Traces::default(),
             providers_open: Gauge::default(),
@@ -243,6 +248,7 @@ impl Metrics {
         self.register(&mut ours);
         self.kernel.register(&mut ours);
         self.work.register(&mut ours);
+        self.cron.register(&mut ours);
         let mut process = Registry::default();
         self.process.register(&mut process);
         Page([ours, process])

@@ -59,6 +59,8 @@ pub enum Kind {
     Outbox,
     /// The keeper of what conversations said.
     Memory,
+    /// Who follows the jobs.
+    Cron,
 }
 
 impl Kind {
@@ -76,6 +78,7 @@ impl Kind {
             Self::Channel => "channel",
             Self::Outbox => "outbox",
             Self::Memory => "memory",
+            Self::Cron => "cron",
         }
     }
 }
@@ -246,6 +249,16 @@ pub enum EventName {
     GatewayStopping,
     /// The sessions of a gateway that stops in order have ended; what is kept for the next start is told.
     GatewayStopped,
+    /// A job was due and did not run: its run before had not ended, nobody was there, or its message was refused.
+    CronSkipped,
+    /// A run of a job did not end well.
+    CronFailed,
+    /// The file of the jobs was damaged and set aside.
+    CronDamaged,
+    /// The file of the jobs cannot be written; what is in memory counts.
+    CronUnsaved,
+    /// It can be written again.
+    CronSaved,
     /// Configuration was refused.
     ConfigRejected,
     /// More events came than the log could keep; `lost` says how many are missing here.
@@ -306,6 +319,11 @@ impl EventName {
             Self::ArbiterFreed => "arbiter_freed",
             Self::MemoryHigh => "memory_high",
             Self::MemoryCalm => "memory_calm",
+            Self::CronSkipped => "cron_skipped",
+            Self::CronFailed => "cron_failed",
+            Self::CronDamaged => "cron_damaged",
+            Self::CronUnsaved => "cron_unsaved",
+            Self::CronSaved => "cron_saved",
             Self::ConfigRejected => "config_rejected",
             Self::EventsLost => "events_lost",
         }

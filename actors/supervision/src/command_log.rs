@@ -35,7 +35,8 @@ fn of_turns(event: &Event) -> bool {
         | Kind::ToolCall
         | Kind::Channel
         | Kind::Outbox
-        | Kind::Memory => {
+        | Kind::Memory
+        | Kind::Cron => {
             let is_plain = matches!(event.event, EventName::Started | EventName::Exited | EventName::Recovered);
             is_plain && event.session.is_none() && event.panic.is_none()
         }

@@ -81,6 +81,12 @@ pub trait Disk: Send + Sync + 'static {
         self.open(&root.join(below), how)
     }
 
+    /// Takes the lock that other programs know of this file too (`flock`), which is made when missing; `None` while somebody
+    /// has it. It is let go when it is dropped. A disk that no other program sees has nobody to keep out.
+    fn try_lock(&self, _path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        Ok(Some(Box::new(())))
+    }
+
     /// The whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let file = self.open(path, Open::Read)?;

@@ -4,7 +4,7 @@ pub mod memory;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -173,6 +173,17 @@ impl Disk for RealDisk {
     fn sync_fs(&self, path: &Path) -> io::Result<()> {
         let file = File::open(path)?;
         rustix::fs::syncfs(&file).map_err(io::Error::from)
+    }
+
+    fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).custom_flags(PLAIN_FILE);
+        let file = options.open(path).map_err(of_link)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {

@@ -246,7 +246,8 @@ fn is_shared(event: &Event) -> bool {
             | Kind::Registry
             | Kind::Provider
             | Kind::Tools
-            | Kind::Memory => true,
+            | Kind::Memory
+            | Kind::Cron => true,
             Kind::Session | Kind::ToolCall | Kind::Channel | Kind::Outbox => false,
         }
 }

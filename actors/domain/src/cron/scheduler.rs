@@ -313,6 +313,11 @@ impl Scheduler {
         self.saved
     }
 
+    /// Whether the last attempt to save failed, and the next is not due yet.
+    pub fn waits_to_save(&self) -> bool {
+        self.failed.is_some() && !self.saving
+    }
+
     /// How many jobs there are, and how many of them run.
     pub fn count(&self) -> (usize, usize) {
         let runs = self.entries.iter().filter(|entry| entry.job.state.running.is_some()).count();

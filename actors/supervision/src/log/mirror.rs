@@ -37,6 +37,7 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::ProviderOpened
         | EventName::ArbiterBlocked
         | EventName::MemoryHigh
+        | EventName::CronDamaged
         | EventName::EventsLost => tracing::Level::ERROR,
         EventName::Restarted
         | EventName::TurnRecovered
@@ -46,6 +47,9 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::DeliveryRepeated
         | EventName::ViewRepaired
         | EventName::ViewDamaged
+        | EventName::CronSkipped
+        | EventName::CronFailed
+        | EventName::CronUnsaved
         | EventName::ConfigRejected => tracing::Level::WARN,
         EventName::Started
         | EventName::Exited
@@ -63,6 +67,7 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::SessionRestored
         | EventName::SessionEdited
         | EventName::SessionsPruned
+        | EventName::CronSaved
         | EventName::ProcessStarted
         | EventName::ProcessStopped
         | EventName::GatewayStarted

@@ -274,6 +274,11 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::SessionArchived
         | EventName::SessionRestored
         | EventName::SessionEdited
+        | EventName::CronSkipped
+        | EventName::CronFailed
+        | EventName::CronDamaged
+        | EventName::CronUnsaved
+        | EventName::CronSaved
         | EventName::ConfigRejected => false,
     }
 }

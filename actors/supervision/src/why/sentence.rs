@@ -80,6 +80,11 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::GatewayStarted => "The gateway opened its doors".to_owned(),
         EventName::GatewayStopping => "The gateway began to stop".to_owned(),
         EventName::GatewayStopped => format!("The sessions ended for the stop: {reason}"),
+        EventName::CronSkipped => format!("It was due and did not run: {reason}"),
+        EventName::CronFailed => format!("It did not end well: {reason}"),
+        EventName::CronDamaged => format!("The file of the jobs was damaged: {reason}"),
+        EventName::CronUnsaved => format!("The file of the jobs could not be written: {reason}"),
+        EventName::CronSaved => format!("The file of the jobs could be written again: {reason}"),
         EventName::ConfigRejected => format!("A start failed, as its configuration was refused: {reason}"),
         EventName::EventsLost => "Events are missing here: more came than could be written".to_owned(),
     }
@@ -101,6 +106,7 @@ fn who(event: &Event) -> String {
         Kind::Process => "The process".to_owned(),
         Kind::Outbox => "The deliverer".to_owned(),
         Kind::Memory => "The memory".to_owned(),
+        Kind::Cron => "The scheduler".to_owned(),
         Kind::Log | Kind::Journal | Kind::Registry | Kind::Session | Kind::Provider | Kind::Tools => {
             format!("The actor {name}")
         }
@@ -322,6 +328,11 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::SessionRestored
         | EventName::SessionEdited
         | EventName::SessionsPruned
+        | EventName::CronSkipped
+        | EventName::CronFailed
+        | EventName::CronDamaged
+        | EventName::CronUnsaved
+        | EventName::CronSaved
         | EventName::ProcessStopped
         | EventName::GatewayStarted
         | EventName::GatewayStopped

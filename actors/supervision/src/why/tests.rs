@@ -26,6 +26,7 @@ impl Book {
             Kind::Journal => ActorPath("/journal".into()),
             Kind::Registry => ActorPath("/registry".into()),
             Kind::Memory => ActorPath("/memory".into()),
+            Kind::Cron => ActorPath("/cron".into()),
             Kind::Process | Kind::Log | Kind::Provider | Kind::Tools => ActorPath("/".into()),
         };
         let mut event = Event::new(name, path, kind);

@@ -13,6 +13,10 @@ impl Scheduler {
             return;
         }
         let first = self.standing != Standing::Ready;
+        if !first && file.is_none() && self.revision > self.saved {
+            // It was set aside, or somebody removed it before it had what memory has.
+            return;
+        }
         let read = file.unwrap_or_default();
         let acted = !actions.is_empty();
         let mut wanted = read.clone();

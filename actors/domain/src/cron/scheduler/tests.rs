@@ -345,6 +345,8 @@ fn a_damaged_file_is_told_and_never_written_over_by_nothing() {
     let effects = world.scheduler.step(Input::Tick, NOW);
     let saved = world.scheduler.revision() > world.scheduler.saved();
     assert!(saved && effects.is_empty(), "the save is under way since the damage was told");
+    world.scheduler.step(Input::Read { file: None, actions: vec![] }, NOW);
+    assert_eq!(world.scheduler.list().unwrap().len(), 1);
 }
 
 #[test]

@@ -1,0 +1,242 @@
+//! A journal that knows each message again, sessions that know how turns ended, and one who tells of ends.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use actix::Recipient;
+use domain::chat::Usage;
+use domain::ids::{DeliveryId, Epoch, LetterId, MessageId, Seq, SessionId};
+use protocol::journal::{
+    Accepted, AcceptedState, AskRows, BusyReason, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueued,
+    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, Moving, OpenWork, OutRow, Quarantine, Rows, Told,
+    Unfinished, ViewWritten,
+};
+use protocol::registry::Unreachable;
+use protocol::session::{Mail, State};
+use protocol::supervision::TreeNode;
+use protocol::top::{SessionsTop, TopQuery};
+use protocol::turn::{Lane, WatchedTooMany};
+use tokio::sync::mpsc;
+
+use super::*;
+
+pub struct Double {
+    known: Mutex<BTreeMap<MessageId, TurnId>>,
+    refusals: Mutex<u32>,
+    watched: Mutex<BTreeMap<TurnId, (SessionKey, Recipient<TurnEnded>)>>,
+    records: Mutex<BTreeMap<TurnId, Option<TurnRecord>>>,
+    silent: Mutex<bool>,
+    messages: mpsc::UnboundedSender<Enqueue>,
+    got: tokio::sync::Mutex<mpsc::UnboundedReceiver<Enqueue>>,
+    cancels: mpsc::UnboundedSender<(SessionKey, TurnId)>,
+    cancelled: tokio::sync::Mutex<mpsc::UnboundedReceiver<(SessionKey, TurnId)>>,
+}
+
+impl Double {
+    pub fn new() -> Arc<Self> {
+        Self::with(BTreeMap::new())
+    }
+
+    fn with(known: BTreeMap<MessageId, TurnId>) -> Arc<Self> {
+        let (messages, got) = mpsc::unbounded_channel();
+        let (cancels, cancelled) = mpsc::unbounded_channel();
+        Arc::new(Self {
+            known: Mutex::new(known),
+            refusals: Mutex::default(),
+            watched: Mutex::default(),
+            records: Mutex::default(),
+            silent: Mutex::default(),
+            messages,
+            got: got.into(),
+            cancels,
+            cancelled: cancelled.into(),
+        })
+    }
+
+    /// What is left of it when the process dies.
+    pub fn reborn(&self) -> Arc<Self> {
+        Self::with(self.known.lock().unwrap().clone())
+    }
+
+    /// The next message that was handed over.
+    pub async fn next(&self) -> Enqueue {
+        self.got.lock().await.recv().await.unwrap()
+    }
+
+    pub async fn cancelled(&self) -> (SessionKey, TurnId) {
+        self.cancelled.lock().await.recv().await.unwrap()
+    }
+
+    /// Messages that were handed over and not looked at.
+    pub fn count(&self) -> usize {
+        self.got.try_lock().unwrap().len()
+    }
+
+    pub fn refuse(&self, times: u32) {
+        *self.refusals.lock().unwrap() = times;
+    }
+
+    pub fn silent(&self, silent: bool) {
+        *self.silent.lock().unwrap() = silent;
+    }
+
+    pub fn know(&self, turn: TurnId, record: Option<TurnRecord>) {
+        self.records.lock().unwrap().insert(turn, record);
+    }
+
+    pub fn watched(&self) -> usize {
+        self.watched.lock().unwrap().len()
+    }
+
+    pub fn end(&self, turn: TurnId, result: TurnResult, text: &str) {
+        let (key, to) = self.watched.lock().unwrap().remove(&turn).expect("somebody waits for this end");
+        let ended = TurnEnded { key, turn, result, text: text.into(), usage: Usage::default(), model: "m".into() };
+        tell(&to, ended).unwrap();
+    }
+}
+
+impl TurnWatch for Double {
+    fn watch(&self, key: &SessionKey, turn: TurnId, to: Recipient<TurnEnded>) -> Result<(), WatchedTooMany> {
+        self.watched.lock().unwrap().insert(turn, (key.clone(), to));
+        Ok(())
+    }
+
+    fn unwatch(&self, turn: TurnId) {
+        self.watched.lock().unwrap().remove(&turn);
+    }
+}
+
+impl Sessions for Double {
+    fn tell(&self, key: &SessionKey, mail: Mail) -> Result<(), Unreachable> {
+        match mail {
+            Mail::ReadTurn { turn, reply } if !*self.silent.lock().unwrap() => {
+                let record = self.records.lock().unwrap().get(&turn).cloned().flatten();
+                let _ = reply.send(record);
+            }
+            Mail::CancelTurn { turn } => self.cancels.send((key.clone(), turn)).unwrap(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn tell_live(&self, _: &SessionKey, mail: Mail) -> Result<(), Mail> {
+        Err(mail)
+    }
+
+    fn state(&self, _: &SessionKey) -> Option<State> {
+        None
+    }
+
+    fn steers(&self, _: &SessionKey) -> Option<Lane> {
+        None
+    }
+
+    fn live(&self) -> usize {
+        0
+    }
+
+    fn tree(&self) -> TreeNode {
+        unreachable!("nobody asks for the tree")
+    }
+
+    fn top(&self, _: &TopQuery) -> SessionsTop {
+        unreachable!("nobody asks for the top")
+    }
+
+    fn release(&self, _: &SessionKey) -> bool {
+        false
+    }
+}
+
+/// A call that the actor never makes.
+fn never<T>() -> oneshot::Receiver<T> {
+    unreachable!("cron asks the journal only to take messages")
+}
+
+impl Journal for Double {
+    fn admit(&self, message: Enqueue, told: Told) {
+        let mut refusals = self.refusals.lock().unwrap();
+        let (turn, id) = (message.turn, message.message_id.clone());
+        self.messages.send(message).unwrap();
+        if *refusals > 0 {
+            *refusals -= 1;
+            return told.tell(Enqueued::Busy { retry_after_ms: 2000, why: BusyReason::Session });
+        }
+        let mut known = self.known.lock().unwrap();
+        told.tell(match known.get(&id) {
+            Some(turn) => Enqueued::Duplicate { turn: *turn, state: DuplicateState::Open },
+            None => {
+                known.insert(id, turn);
+                Enqueued::Accepted { turn, seq: Seq(1), position: 0, state: AcceptedState::Running }
+            }
+        });
+    }
+
+    fn load(&self, _: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
+        never()
+    }
+    fn commit(&self, _: Commit) -> oneshot::Receiver<CommitOutcome> {
+        never()
+    }
+    fn accepted(&self, _: LogPosition) -> oneshot::Receiver<Result<Arc<Accepted>, JournalError>> {
+        never()
+    }
+    fn release(&self, _: SessionKey, _: Epoch) {}
+    fn view_written(&self, _: ViewWritten) {}
+    fn ended(&self, _: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>> {
+        never()
+    }
+    fn moved(&self, _: SessionKey, _: SessionId) {}
+    fn quarantine(&self, _: Quarantine) -> oneshot::Receiver<()> {
+        never()
+    }
+    fn unquarantine(&self, _: SessionKey) -> oneshot::Receiver<()> {
+        never()
+    }
+    fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
+        never()
+    }
+    fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
+        never()
+    }
+    fn open_of(&self, _: SessionKey) -> oneshot::Receiver<OpenWork> {
+        never()
+    }
+    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
+        never()
+    }
+    fn letter(&self, _: LetterId) -> oneshot::Receiver<Option<LetterDetail>> {
+        never()
+    }
+    fn drop_letter(&self, _: LetterId) -> oneshot::Receiver<bool> {
+        never()
+    }
+    fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
+        never()
+    }
+    fn outbox_channels(&self) -> oneshot::Receiver<Vec<Arc<str>>> {
+        never()
+    }
+    fn outbox(&self, _: AskRows) -> oneshot::Receiver<Rows> {
+        never()
+    }
+    fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {
+        never()
+    }
+    fn sent(&self, _: DeliveryId) -> oneshot::Receiver<()> {
+        never()
+    }
+    fn undeliverable(&self, _: DeliveryId, _: Arc<str>) -> oneshot::Receiver<()> {
+        never()
+    }
+    fn drain(&self) {}
+    fn close(&self) -> oneshot::Receiver<()> {
+        never()
+    }
+    fn backup(&self, _: std::path::PathBuf) -> oneshot::Receiver<Result<u64, JournalError>> {
+        never()
+    }
+    fn status(&self) -> JournalStatus {
+        JournalStatus::default()
+    }
+}

@@ -1,0 +1,16 @@
+//! Work that is due at times: one actor per gateway follows the jobs of `cron/jobs.json`.
+//!
+//! What is due, and what becomes of it, [`domain::cron`] decides. A moment that is due is handed to the journal as a message
+//! of its session, like any other; its id is the job's and the moment's, so that no restart runs it twice. How its turn
+//! ends, the actor is told, or asks the transcript.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm))]
+
+mod actor;
+mod desk;
+mod reminder;
+mod store;
+
+pub use actor::{ARBITER, Cron, Deps};
+pub use desk::Desk;
+pub use store::{Read, Saved, Seen, Store};
