@@ -1,5 +1,6 @@
 //! The command line as clap sees it. Only parsing: no IO, no defaults that need the disk.
 
+mod cron;
 pub mod edits;
 mod sessions;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use domain::ids::{LetterId, SessionKey, TurnId};
 
+pub use self::cron::{AddArgs, Cron, MissedWord, OneJob};
 pub use self::sessions::{OneSession, Sessions};
 
 /// Hosts AI-agent conversations as supervised actors.
@@ -106,6 +108,9 @@ pub enum Command {
         greenroom deadletters retry 0193e0a1-7b1c-7000-8000-000000000001:1"
     )]
     Deadletters(Deadletters),
+    /// Jobs that are due at times: list, make, remove, run them
+    #[command(subcommand)]
+    Cron(Cron),
     /// Check configuration, directory and machine: journal, disk, sync speed, locks, sandbox, file limit, clock
     #[command(after_help = "Examples:\n  greenroom doctor\n  greenroom doctor --json")]
     Doctor(Output),

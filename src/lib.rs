@@ -32,6 +32,7 @@
 //! | [`registry`] | lifecycle | finds, starts, quarantines, passivates |
 //! | [`provider`] | models | OpenAI-compatible servers and the offline model |
 //! | [`tools`] | tools | catalogue, path policy, sandbox |
+//! | [`cron`] | time | jobs that are due at times |
 //! | [`channel`] | doors | WebSocket, OpenAI API, health, admin |
 //!
 //! No actor crate imports another; only [`app`] knows them all and hands out recipients and trait objects.

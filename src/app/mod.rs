@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod beacon;
 mod children;
+pub(crate) mod cron;
 mod delivery;
 mod ends;
 mod gauges;
@@ -30,6 +31,7 @@ use channel::{Hub, Phase, Restart};
 use domain::ids::SessionKey;
 use domain::text::counted;
 use journal::LogJournal;
+use protocol::cron::Jobs;
 use protocol::journal::{DeadLetter, Journal};
 use protocol::metrics::Metrics;
 use protocol::registry::Sessions;
@@ -68,6 +70,8 @@ pub struct App {
     /// Of processes that go on until they are stopped.
     deliverer: Option<Deliverer>,
     doors: Option<serve::Open>,
+    /// Of processes that follow jobs.
+    jobs: Option<Arc<dyn Jobs>>,
     /// Of processes that can be started again.
     restart: Option<Arc<Restart>>,
     real: Option<Real>,

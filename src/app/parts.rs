@@ -145,7 +145,8 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
 
 /// What the gateway keeps for itself, besides the transcripts.
 fn private(paths: &Paths) -> Vec<PathBuf> {
-    [&paths.config, &paths.journal, &paths.logs, &paths.run, &paths.media].map(PathBuf::clone).to_vec()
+    let jobs = paths.workspace.join("cron");
+    [&paths.config, &paths.journal, &paths.logs, &paths.run, &paths.media, &jobs].map(PathBuf::clone).to_vec()
 }
 
 /// Which projects chats of the WebSocket may work in.

@@ -129,6 +129,7 @@ impl App {
             kernel: self.kernel.clone(),
             phase: self.phase.clone(),
             outbox: self.board.clone(),
+            jobs: self.jobs.clone(),
             restart: self.restart.clone(),
             media: self.loaded.paths.media.clone(),
             frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),

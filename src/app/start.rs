@@ -15,18 +15,18 @@ use super::children::Children;
 use super::ends::Ends;
 use super::gauges::Gauges;
 use super::ground::Ground;
-use super::{App, Options, Purpose, delivery, parts, restart};
+use super::{App, Options, Purpose, cron, delivery, parts, restart};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
 
 /// Who keeps messages and who finds their sessions: each hands over to the other.
-struct Keepers {
-    journal: Arc<LogJournal>,
-    registry: Arc<Registry>,
+pub(super) struct Keepers {
+    pub(super) journal: Arc<LogJournal>,
+    pub(super) registry: Arc<Registry>,
     children: Arc<Children>,
     transcripts: Arc<Transcripts>,
     inlet: Arc<Inlet>,
-    channels: PushChannels,
+    pub(super) channels: PushChannels,
 }
 
 impl App {
@@ -56,7 +56,11 @@ impl App {
         let keepers = Keepers::open(&loaded, purpose, &ground, channels)?;
         let hub = Hub::new();
         let ends = Ends::new(hub.clone(), ground.metrics.clone());
+        let desk = cron::desk(&loaded, purpose, &ground);
+        let jobs = desk.clone().map(|desk| Arc::new(tools::Cron::new(desk)) as Arc<dyn Tool>);
+        let tools = jobs.into_iter().chain(tools).collect();
         let gauges = start_sessions(&loaded, purpose, &ground, &keepers, &ends, &model, tools)?;
+        let jobs = desk.map(|desk| cron::start(&loaded, &ground, &keepers, &ends, &desk));
         let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
         let restart = match purpose {
             Purpose::Gateway => {
@@ -92,6 +96,7 @@ impl App {
             board,
             deliverer,
             doors: None,
+            jobs,
             restart,
             real: ground.real,
             #[cfg(feature = "otel")]

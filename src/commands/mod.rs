@@ -5,6 +5,7 @@ pub mod agent;
 pub mod backup;
 pub mod check_config;
 mod closing;
+pub mod cron;
 pub mod deadletters;
 pub mod doctor;
 pub mod drain;
@@ -47,6 +48,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Logs(arguments) => logs::run(look(&place)?, arguments).await,
         Command::Tree(arguments) => tree::run(&look(&place)?, arguments).await,
         Command::Top(arguments) => top::run(&look(&place)?, arguments).await,
+        Command::Cron(what) => cron::run(look(&place)?, what).await,
         Command::Deadletters(what) => deadletters::run(look(&place)?, what).await,
         Command::Doctor(output) => doctor::run(&place, output),
         Command::Config(Config::Check(output)) => check_config::run(&place, output),

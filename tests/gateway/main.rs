@@ -9,6 +9,7 @@ mod command_json;
 mod command_line;
 mod commands;
 mod compaction;
+mod cron;
 mod dead_letters;
 mod doors;
 mod edits;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const ACTORS: [&str; 7] = ["channel", "journal", "memory", "provider", "registry", "session", "tools"];
+const ACTORS: [&str; 8] = ["channel", "cron", "journal", "memory", "provider", "registry", "session", "tools"];
 const LINES_MAX: usize = 500;
 
 fn root() -> &'static Path {

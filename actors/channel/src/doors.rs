@@ -9,6 +9,7 @@ use std::time::Duration;
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use prometheus_client::metrics::gauge::Gauge;
+use protocol::cron::Jobs;
 use protocol::journal::{AcceptedState, Enqueue, Enqueued, Journal, Told};
 use protocol::metrics::{ByBound, ByCache, ByDoor, ByDoorReason, Metrics, gauge};
 use protocol::registry::Sessions;
@@ -134,6 +135,8 @@ pub struct DoorsParts {
     pub frame_bytes_in_flight: usize,
     /// Where attachments are kept.
     pub media: PathBuf,
+    /// Jobs that are due at times, where they are followed.
+    pub jobs: Option<Arc<dyn Jobs>>,
     /// Takes the order to restart, where that can be followed.
     pub restart: Option<Arc<Restart>>,
     /// Brings the gauges of the other parts up to date, before they are printed.

@@ -223,7 +223,10 @@ mod tests {
             let Read::Damaged(why) = store.read(&ports, None).unwrap() else { panic!() };
             assert!(why.starts_with("/w/cron/jobs.json is damaged (key must be a string"), "{why}");
             assert!(why.contains(&format!("cron/jobs.json.corrupt-{}", 1_767_225_600 + round)), "{why}");
-            assert_eq!(text(&disk, &format!("cron/jobs.json.corrupt-{}", 1_767_225_600 + round)), format!("{{ damage {round}"));
+            assert_eq!(
+                text(&disk, &format!("cron/jobs.json.corrupt-{}", 1_767_225_600 + round)),
+                format!("{{ damage {round}")
+            );
         }
         let (file, ..) = seen(store.read(&ports, None).unwrap());
         assert_eq!(file, None);

@@ -15,7 +15,7 @@ use domain::ids::{SessionKey, Source};
 use domain::scope::Scope;
 use tokio_util::sync::CancellationToken;
 
-use crate::turn::{FileEdit, Pulse, Stamp};
+use crate::turn::{FileEdit, Pulse, Route, Stamp};
 
 /// How a result begins that is kept in a file; its second line names that, as `path: ...`.
 pub use domain::history::PERSISTED;
@@ -33,6 +33,8 @@ pub struct RunTool {
     pub key: SessionKey,
     /// The door through which the message came that it works on: decides with the key what is allowed.
     pub source: Source,
+    /// Where the answer to that message goes.
+    pub route: Route,
     /// Where the session works, if not in the workspace.
     pub scope: Option<Arc<Scope>>,
     /// Name and arguments as the model wrote them; unknown names and bad arguments become error results.

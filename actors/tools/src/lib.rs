@@ -16,6 +16,7 @@
 mod actor;
 mod arguments;
 mod catalog;
+mod cron;
 mod edited;
 mod exec;
 mod list_dir;
@@ -32,6 +33,7 @@ mod write_file;
 
 pub use actor::Tools;
 pub use catalog::{Builder, Catalog, ToolsConfig};
+pub use cron::Cron;
 pub use domain::request::ToolSpec;
 pub use exec::{ExecConfig, SandboxChoice, SandboxMode, probe_sandbox};
 pub use tool::{Call, Outcome, Tool};

@@ -5,14 +5,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use domain::chat::{Content, ToolCall, ToolResult, plain_text};
-use domain::ids::{SessionKey, ToolCallId, TurnId};
+use domain::ids::{SessionKey, Source, ToolCallId, TurnId};
 use domain::policy::Policy;
 use domain::scope::Scope;
 use protocol::metrics::{ByTool, ByToolResult, Metrics};
 use protocol::supervision::{ActorPath, Event, EventName, ExitReason, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
 use protocol::trace::{Span, Step, Value};
-use protocol::turn::{Pulse, Stamp};
+use protocol::turn::{Pulse, Route, Stamp};
 use supervision::panic::{Caught, caught};
 use supervision::ports::{Clock, offload};
 use supervision::{Kernel, Label, tell};
@@ -38,14 +38,16 @@ pub(crate) struct Deps {
 
 /// Runs the call and reports it.
 pub(crate) async fn call(deps: Arc<Deps>, message: RunTool) {
-    let RunTool { stamp, key, source, scope, call, pulse, cancel, reply_to } = message;
+    let RunTool { stamp, key, source, route, scope, call, pulse, cancel, reply_to } = message;
     let (id, name) = (call.id.clone(), call.name.clone());
     let counted = Counted::new(&deps, &call, stamp);
     let policies = &deps.catalog.policies;
     let policy = policies.of(policies.kind(&key, &source));
     let outcome = match deps.catalog.prepare(call.clone(), policy) {
         Err(problem) => Outcome::error(format!("Error: {problem}")),
-        Ok(prepared) => outcome(&deps, prepared, call, (key.clone(), policy, scope), (stamp, pulse), &cancel).await,
+        Ok(prepared) => {
+            outcome(&deps, prepared, call, (key.clone(), policy, scope), (source, route), (stamp, pulse), &cancel).await
+        }
     };
     counted.ended(outcome.end);
     let (end, edit) = (outcome.end, outcome.edit.clone());
@@ -150,6 +152,7 @@ async fn outcome(
     prepared: Prepared,
     call: ToolCall,
     (key, policy, scope): (SessionKey, &Arc<Policy>, Option<Arc<Scope>>),
+    (source, route): (Source, Route),
     (stamp, pulse): (Stamp, Pulse),
     cancel: &CancellationToken,
 ) -> Outcome {
@@ -161,6 +164,8 @@ async fn outcome(
     let request = Call {
         id: call.id,
         key: key.clone(),
+        source,
+        route,
         policy: Arc::clone(policy),
         scope,
         stamp,

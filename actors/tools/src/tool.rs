@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use domain::chat::Content;
-use domain::ids::{SessionKey, ToolCallId};
+use domain::ids::{SessionKey, Source, ToolCallId};
 use domain::policy::Policy;
 use domain::request::ToolSpec;
 use domain::scope::Scope;
 use futures::future::BoxFuture;
 use protocol::tools::ToolEnd;
-use protocol::turn::{FileEdit, Pulse, Stamp};
+use protocol::turn::{FileEdit, Pulse, Route, Stamp};
 use serde_json::{Map, Value};
 use supervision::panic::{Caught, catch, caught};
 use supervision::ports::{Ports, offload};
@@ -53,6 +53,10 @@ pub struct Call {
     pub id: ToolCallId,
     /// The session on whose behalf it runs.
     pub key: SessionKey,
+    /// The door through which the message came that it works on.
+    pub source: Source,
+    /// Where the answer to that message goes.
+    pub route: Route,
     /// What that session may do; that it may call this tool was checked.
     pub policy: Arc<Policy>,
     /// Where that session works, if not in the workspace.

@@ -5,6 +5,7 @@
 
 mod admin;
 pub mod closing;
+mod cron;
 pub mod edits;
 pub mod hooks;
 pub mod letters;

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::rates::Rates;
-use super::{GatewayConfig, admin, closing, edits, hooks, letters, logs, message, prune, sessions, top};
+use super::{GatewayConfig, admin, closing, cron, edits, hooks, letters, logs, message, prune, sessions, top};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -70,6 +70,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/deadletters/{id}", get(letters::get_one))
         .route("/deadletters/{id}/retry", post(letters::post_retry))
         .route("/deadletters/{id}/drop", post(letters::post_drop))
+        .merge(cron::routes())
         .route("/logs", get(logs::logs))
         .route("/drain", post(admin::drain))
         .route("/backup", post(admin::backup))

@@ -116,6 +116,7 @@ impl World {
             outbox: Arc::default(),
             frame_bytes_in_flight: bytes,
             media: "/media".into(),
+            jobs: None,
             restart: None,
             show: Arc::new(|| ()),
         });

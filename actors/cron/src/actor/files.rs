@@ -105,7 +105,10 @@ impl Cron {
             Ok(Read::Files { file, actions, bad, seen }) => {
                 self.files.seen = Some(seen);
                 if bad > 0 {
-                    tracing::warn!(lines = bad, "cron/action.jsonl has lines that say nothing usable; they are left out");
+                    tracing::warn!(
+                        lines = bad,
+                        "cron/action.jsonl has lines that say nothing usable; they are left out"
+                    );
                 }
                 Some(Input::Read { file, actions })
             }

@@ -119,7 +119,7 @@ fn draft() -> Box<Draft> {
         message: "make tea".to_owned(),
         schedule: Schedule::every(HOUR),
         key: Some(SessionKey::new("webhook:7").unwrap()),
-        origin: ("webhook".to_owned(), "7".to_owned()),
+        origin: Some(("webhook".to_owned(), "7".to_owned())),
         metadata: Default::default(),
         missed: Some(Missed::Once),
         timeout_ms: None,
@@ -194,7 +194,10 @@ fn a_run_that_takes_too_long_is_cancelled() {
         stage.double.end(turn, TurnResult::Cancelled, "");
         stage.wait(1).await;
         let state = &stage.on_disk()["jobs"][0]["state"];
-        assert_eq!((&state["lastStatus"], &state["lastError"]), (&json!("error"), &json!("it did not end within 60 s and was cancelled")));
+        assert_eq!(
+            (&state["lastStatus"], &state["lastError"]),
+            (&json!("error"), &json!("it did not end within 60 s and was cancelled"))
+        );
     });
 }
 
@@ -301,7 +304,10 @@ fn a_damaged_file_is_set_aside_and_a_good_one_mends_it() {
         let stage = Stage::new(json!({"jobs": [{"id": "x"}]}));
         stage.wait(1).await;
         let refused = stage.ask(Ask::Add(draft())).await.unwrap_err().to_string();
-        assert!(refused.contains("jobs[0]: missing field `name`") && refused.contains("kept as cron/jobs.json.corrupt-"), "{refused}");
+        assert!(
+            refused.contains("jobs[0]: missing field `name`") && refused.contains("kept as cron/jobs.json.corrupt-"),
+            "{refused}"
+        );
         assert_eq!(stage.names(), [EventName::CronDamaged]);
         let kept = stage.disk.list(Path::new("/w/cron")).unwrap();
         assert!(kept.iter().any(|path| path.to_string_lossy().contains("jobs.json.corrupt-")), "{kept:?}");
@@ -330,7 +336,10 @@ fn a_full_disk_stops_no_job() {
         assert_ne!(one.message_id, other.message_id);
         stage.disk.set_full(false);
         stage.wait(61_000).await;
-        assert_eq!((stage.names().last(), stage.on_disk()["jobs"].as_array().unwrap().len()), (Some(&EventName::CronSaved), 2));
+        assert_eq!(
+            (stage.names().last(), stage.on_disk()["jobs"].as_array().unwrap().len()),
+            (Some(&EventName::CronSaved), 2)
+        );
         stage.disk.fail_next(Fault::ReadEio);
     });
 }

@@ -21,13 +21,15 @@ impl Session {
         }
         let Some((stamp, cancel)) = self.asker(round) else { return };
         let Life::Live(live) = &self.state else { return };
-        let Some(source) = live.machine.body().map(|(accepted, ..)| accepted.source.clone()) else { return };
+        let said = live.machine.body().map(|(accepted, ..)| (accepted.source.clone(), accepted.route.clone()));
+        let Some((source, route)) = said else { return };
         let scope = live.ledger.scope().cloned();
         let id = call.id.clone();
         let name = call.name.clone();
         let key = self.lease.key().clone();
         let pulse = self.pulse();
-        let run = RunTool { stamp, key, source, scope, call, pulse, cancel, reply_to: ctx.address().recipient() };
+        let run =
+            RunTool { stamp, key, source, route, scope, call, pulse, cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.tools, &self.shared.mail.tools, run).is_err() {
             let content = vec![Content::text(format!("Error: {NO_FRONT_END}."))];
             self.step(Input::ToolFinished(ToolResult { call: id, name, content, is_error: true }, None), ctx);

@@ -2,6 +2,7 @@
 
 mod calls;
 mod commands;
+mod cron;
 mod files;
 mod kinds;
 mod long;
@@ -18,7 +19,7 @@ use domain::scope::Scope;
 use protocol::metrics::Metrics;
 use protocol::supervision::{ActorPath, Kind};
 use protocol::tools::{RunTool, ToolEnd, ToolFinished};
-use protocol::turn::{Pulse, Stamp};
+use protocol::turn::{Pulse, Route, Stamp};
 use serde_json::{Value, json};
 use supervision::log::MemoryLog;
 use supervision::real::real_ports;
@@ -40,6 +41,7 @@ struct Bench {
     /// Who calls, and through which door.
     session: (SessionKey, Source),
     /// Where it works, if not in the workspace.
+    route: Route,
     scope: Option<Arc<Scope>>,
 }
 
@@ -91,7 +93,7 @@ impl Bench {
         let actor = kernel.spawn(Child::new("/tools/0", Kind::Tools), &LocalPlacement::new(), 0, make);
         let session = (SessionKey::new("cli:direct").unwrap(), Source::new("cli").unwrap());
         let (pulse, cancel) = (Pulse::default(), CancellationToken::new());
-        Self { home, log, actor, answers: Probe::new(), pulse, cancel, session, scope: None }
+        Self { home, log, actor, answers: Probe::new(), pulse, cancel, session, route: Route::Live, scope: None }
     }
 
     /// Calls come from that session from now on.
@@ -105,6 +107,7 @@ impl Bench {
             stamp: stamp(),
             key: self.session.0.clone(),
             source: self.session.1.clone(),
+            route: self.route.clone(),
             scope: self.scope.clone(),
             call,
             pulse: self.pulse.clone(),

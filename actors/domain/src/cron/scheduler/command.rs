@@ -1,37 +1,46 @@
 //! What people and models ask of the jobs.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Effect, Entry, Scheduler, Standing};
 use crate::cron::job::{Job, JobId, MESSAGE_BYTES_MAX, Missed, NAME_CHARS, Payload, RunRecord, RunStatus, State};
 use crate::cron::schedule::{EVERY_MS_MIN, Schedule, Timing};
 use crate::ids::SessionKey;
+use crate::keys::Key;
 use crate::text::{ellipsis, one_line};
 
 /// The most jobs that can be made.
 pub const JOBS_MAX: usize = 1000;
 
 /// A job that is to be made.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Draft {
     /// For people; without one, the beginning of the message.
+    #[serde(default)]
     pub name: Option<String>,
     /// What the session is told.
     pub message: String,
     /// When.
     pub schedule: Schedule,
     /// The session; without one, the job has its own.
+    #[serde(default)]
     pub key: Option<SessionKey>,
-    /// The channel and the chat that are given the answer.
-    pub origin: (String, String),
+    /// The channel and the chat that are given the answer; without them, those of the session's key.
+    #[serde(default)]
+    pub origin: Option<(String, String)>,
     /// More of that chat.
+    #[serde(default)]
     pub metadata: Map<String, Value>,
     /// What becomes of times that were missed; without it, a single time is made up for and others are not.
+    #[serde(default)]
     pub missed: Option<Missed>,
     /// How long a run may take.
+    #[serde(default)]
     pub timeout_ms: Option<u64>,
     /// Whether it stays after its only run.
+    #[serde(default)]
     pub keep: bool,
 }
 
@@ -98,6 +107,21 @@ pub struct JobView {
     pub history: Vec<RunRecord>,
 }
 
+impl Refusal {
+    /// Its word for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Unread => "loading",
+            Self::Damaged(_) => "damaged",
+            Self::NotFound(_) => "not_found",
+            Self::Protected(_) => "protected",
+            Self::Full => "full",
+            Self::Bad(_) => "bad_job",
+            Self::Running(_) => "running",
+        }
+    }
+}
+
 impl Scheduler {
     fn ready(&self) -> Result<(), Refusal> {
         match &self.standing {
@@ -151,6 +175,8 @@ impl Scheduler {
         }
         let timing = self.check(&draft, now_ms)?;
         let once = draft.schedule.is_once();
+        let own = draft.origin.or_else(|| draft.key.as_ref().and_then(chat_of));
+        let (channel, chat) = own.unzip();
         let key = draft.key.map_or_else(|| format!("cron:{id}"), |key| key.as_str().to_owned());
         let name = draft.name.map(|name| one_line(&name)).filter(|name| !name.is_empty());
         let beginning = || one_line(&draft.message).chars().take(NAME_CHARS).collect();
@@ -161,8 +187,8 @@ impl Scheduler {
             payload: Payload {
                 message: draft.message,
                 session_key: Some(key),
-                origin_channel: Some(draft.origin.0),
-                origin_chat_id: Some(draft.origin.1),
+                origin_channel: channel,
+                origin_chat_id: chat,
                 origin_metadata: draft.metadata,
                 ..Payload::default()
             },
@@ -259,6 +285,12 @@ impl Scheduler {
         self.settle(now_ms, &mut effects);
         effects
     }
+}
+
+/// The chat that a key names.
+fn chat_of(key: &SessionKey) -> Option<(String, String)> {
+    let key = Key::from(key);
+    key.channel().zip(key.chat()).map(|(channel, chat)| (channel.to_owned(), chat.to_owned()))
 }
 
 fn not_found(id: &str) -> Refusal {

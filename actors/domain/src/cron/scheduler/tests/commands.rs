@@ -12,7 +12,7 @@ fn draft(schedule: Schedule) -> Draft {
         message: "look after\nthe compost heap in the garden".to_owned(),
         schedule,
         key: Some(SessionKey::new("websocket:1").unwrap()),
-        origin: ("websocket".to_owned(), "1".to_owned()),
+        origin: None,
         metadata: Map::new(),
         missed: None,
         timeout_ms: None,
@@ -36,7 +36,8 @@ fn a_job_is_made_saved_and_run() {
     let view = add(&mut world, "a", draft(every(HOUR))).unwrap();
     assert_eq!((view.name.as_str(), view.next_run_at_ms), ("look after the compost heap in", Some(NOW + HOUR)));
     assert_eq!((view.missed, view.session.as_deref()), (Missed::Skip, Some("websocket:1")));
-    assert_eq!(world.on_disk().jobs.len(), 1);
+    let made = world.on_disk().jobs.remove(0).payload;
+    assert_eq!((made.origin_channel.as_deref(), made.origin_chat_id.as_deref()), (Some("websocket"), Some("1")));
     world.advance(HOUR);
     assert_eq!(world.fired(), [("a", NOW + HOUR)]);
     // One of its own, once: late is better than never, and it goes.
