@@ -32,6 +32,7 @@ const KINDS: Says = Says::One(&[
     "channel",
     "outbox",
     "memory",
+    "cron",
     "process",
     "log",
     "turn",
@@ -41,7 +42,7 @@ const DOORS: Says = Says::One(&["ws", "api", "webhook", "admin"]);
 const CHANNELS: Says = Says::One(&["webhook"]);
 const PROVIDERS: Says = Says::One(&["offline"]);
 const RESULTS_OF_SILENCE: Says = Says::One(&["done", "nothing", "overtaken", "unreachable", "failed"]);
-const TOOLS: Says = Says::One(&["exec", "list_dir", "read_file", "write_file", "unknown"]);
+const TOOLS: Says = Says::One(&["cron", "exec", "list_dir", "read_file", "write_file", "unknown"]);
 
 /// Family, type, labels. A metric that is missing here fails the test: think of its labels, then add it.
 const FAMILIES: &[Row] = &[
@@ -53,6 +54,10 @@ const FAMILIES: &[Row] = &[
     ("greenroom_cache_bytes", "gauge", &[("cache", Says::One(&["context", "hub"]))]),
     ("greenroom_connections", "gauge", &[("door", DOORS)]),
     ("greenroom_crash_histories", "gauge", &[]),
+    ("greenroom_cron_jobs", "gauge", &[]),
+    ("greenroom_cron_running", "gauge", &[]),
+    ("greenroom_cron_runs", "counter", &[("result", Says::One(&["accepted", "refused", "skipped", "ok", "error"]))]),
+    ("greenroom_cron_unsaved", "counter", &[]),
     ("greenroom_dead_letters", "counter", &[("kind", Says::One(&["turn", "delivery"]))]),
     (
         "greenroom_delivery_attempts",

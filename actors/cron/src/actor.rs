@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, SpawnHandle, Supervised};
-use domain::cron::scheduler::{Effect, Input, JobView, Note, Noted, Refusal};
+use domain::cron::scheduler::{Effect, End, Input, JobView, Note, Noted, Refusal};
 use domain::cron::{JobId, Scheduler, Zones};
 use domain::ids::{SessionKey, TurnId};
 use protocol::cron::{Answer, Ask, AskCron};
@@ -76,8 +76,10 @@ pub struct Cron {
     timer: Option<SpawnHandle>,
     /// The jobs of turns whose end is awaited.
     turns: BTreeMap<TurnId, (JobId, SessionKey)>,
-    /// Turns that are being told of since before they were handed over.
+    /// Turns that are told of since before their messages were handed over.
     fresh: BTreeSet<TurnId>,
+    /// Those whose messages are with the journal. A turn may end before its verdict is heard.
+    offered: BTreeMap<TurnId, Option<End>>,
     askers: Vec<Asker>,
     /// Those who asked before the files were read.
     early: Vec<AskCron>,
@@ -116,6 +118,7 @@ impl Cron {
             timer: None,
             turns: BTreeMap::new(),
             fresh: BTreeSet::new(),
+            offered: BTreeMap::new(),
             askers: Vec::new(),
             early: Vec::new(),
         }

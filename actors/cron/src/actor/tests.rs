@@ -340,7 +340,33 @@ fn a_full_disk_stops_no_job() {
             (stage.names().last(), stage.on_disk()["jobs"].as_array().unwrap().len()),
             (Some(&EventName::CronSaved), 2)
         );
-        stage.disk.fail_next(Fault::ReadEio);
+    });
+}
+
+#[test]
+fn a_turn_that_ends_before_its_verdict_is_heard_has_ended() {
+    run_paused("haste", async {
+        let stage = Stage::new(json!({"jobs": [hourly("a")]}));
+        stage.double.hasty();
+        stage.double.next().await;
+        stage.wait(1).await;
+        let view = stage.list().await.remove(0);
+        assert_eq!((view.running, view.last_status), (false, Some(RunStatus::Ok)));
+    });
+}
+
+#[test]
+fn files_that_cannot_be_read_are_read_later() {
+    run_paused("unreadable", async {
+        let disk = PowerCutDisk::new();
+        disk.create_dir_all(Path::new("/w/cron")).unwrap();
+        put(&disk, "cron/jobs.json", &json!({"jobs": [hourly("a")]}).to_string());
+        disk.fail_next(Fault::ReadEio);
+        let stage = Stage::on(disk, Double::new());
+        assert_eq!(stage.ask(Ask::List).await, Err(Refusal::Unread));
+        stage.wait(11_000).await;
+        assert_eq!(stage.list().await.len(), 1);
+        assert_eq!(stage.names(), [EventName::CronUnsaved, EventName::CronSaved]);
     });
 }
 

@@ -48,9 +48,11 @@ impl Cron {
             body,
             retry_of: None,
         };
+        self.offered.insert(turn, None);
         let verdict = self.deps.journal.enqueue(message);
         ctx.spawn(verdict.into_actor(self).map(move |enqueued, cron, ctx| {
             let verdict = cron.verdict(enqueued.ok());
+            let ended = cron.offered.remove(&turn).flatten();
             if verdict == Verdict::Accepted(turn) {
                 cron.count("accepted");
                 if told {
@@ -62,6 +64,9 @@ impl Cron {
             }
             cron.step(Input::Verdict { job, due_ms, verdict }, ctx);
             cron.fresh.remove(&turn);
+            if let Some(end) = ended {
+                cron.end(turn, end, ctx);
+            }
         }));
     }
 
@@ -128,7 +133,11 @@ impl Cron {
     }
 
     pub(super) fn turn_ended(&mut self, ended: &TurnEnded, ctx: &mut Context<Self>) {
-        self.end(ended.turn, end_of(ended.result, &ended.text), ctx);
+        let end = end_of(ended.result, &ended.text);
+        match self.offered.get_mut(&ended.turn) {
+            Some(early) => *early = Some(end),
+            None => self.end(ended.turn, end, ctx),
+        }
     }
 
     fn end(&mut self, turn: TurnId, end: End, ctx: &mut Context<Self>) {

@@ -294,7 +294,7 @@ impl Scheduler {
     /// When [`Input::Tick`] is due at the latest, on the wall clock.
     pub fn wake_ms(&self) -> Option<u64> {
         let of_jobs = self.entries.iter().filter_map(Entry::wake_ms).min();
-        let of_file = self.failed.map(|(_, at)| at).filter(|_| !self.saving);
+        let of_file = self.failed.map(|(_, at)| at).filter(|_| !self.saving && self.revision > self.saved);
         of_jobs.into_iter().chain(of_file).min()
     }
 
@@ -348,16 +348,20 @@ impl Scheduler {
                 self.saved = self.saved.max(revision);
                 let saved = self.saved;
                 self.removed.retain(|(_, revision)| *revision > saved);
-                if self.failed.take().is_some() {
-                    let text = "the jobs are in their file again".to_owned();
-                    effects.push(Effect::Note(Note { what: Noted::Saved, job: None, turn: None, text }));
-                }
+                self.recovered(effects);
             }
             SaveOutcome::Changed => {
                 self.saving = true;
                 effects.push(Effect::Read);
             }
             SaveOutcome::Failed(why) => self.postpone(&why, now_ms, effects),
+        }
+    }
+
+    fn recovered(&mut self, effects: &mut Vec<Effect>) {
+        if self.failed.take().is_some() {
+            let text = "the file and the jobs are one again".to_owned();
+            effects.push(Effect::Note(Note { what: Noted::Saved, job: None, turn: None, text }));
         }
     }
 

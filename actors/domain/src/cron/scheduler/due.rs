@@ -118,6 +118,11 @@ impl Entry {
     fn offer_again(&mut self, now_ms: u64, effects: &mut Vec<Effect>) -> bool {
         let due = self.offer.filter(|offer| offer.again_ms.is_some_and(|at| at <= now_ms));
         if let Some(offer) = due {
+            if !offer.by_hand && !self.follows() {
+                // It was switched off meanwhile.
+                self.offer = None;
+                return false;
+            }
             self.offer = Some(Offer { again_ms: None, ..offer });
             effects.extend(self.fire(offer.due_ms));
         }

@@ -8,6 +8,9 @@ use crate::cron::schedule::{Timing, Zones};
 impl Scheduler {
     pub(super) fn read(&mut self, file: Option<File>, actions: Vec<Action>, now_ms: u64, effects: &mut Vec<Effect>) {
         self.saving = false;
+        if self.failed.is_some() && self.revision == self.saved {
+            self.recovered(effects);
+        }
         let refused = matches!(self.standing, Standing::Refused(_));
         if refused && file.is_none() && actions.is_empty() {
             return;

@@ -280,6 +280,29 @@ fn a_file_that_cannot_be_written_leaves_memory_in_charge() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_no_reason_to_wake() {
+    let mut world = World::new(file([]));
+    world.step(Input::Unreadable("no".to_owned()));
+    assert_eq!((world.scheduler.wake_ms(), world.notes(Noted::Unsaved)), (None, 1));
+    world.step(Input::Unreadable("no".to_owned()));
+    world.start();
+    assert_eq!((world.notes(Noted::Unsaved), world.notes(Noted::Saved)), (0, 1));
+}
+
+#[test]
+fn one_that_is_switched_off_while_it_is_refused_is_offered_no_more() {
+    let mut world = World::new(file([job("a", every(HOUR), None)]));
+    world.start();
+    world.refuse = Some(5000);
+    world.advance(HOUR);
+    world.fired();
+    let (_, effects) = world.scheduler.enable("a", false, world.now_ms).unwrap();
+    world.perform(effects);
+    world.advance(5000);
+    assert_eq!((world.fired(), world.scheduler.wake_ms()), (vec![], None));
+}
+
+#[test]
 fn a_file_that_others_change_is_merged_with_what_memory_knows_of_runs() {
     let mut world = World::new(file([job("a", every(HOUR), None), job("b", every(HOUR), None)]));
     world.start();
