@@ -118,6 +118,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_turns_waiting", "gauge", &[]),
     ("greenroom_view_lag_bytes", "gauge", &[]),
     ("greenroom_view_retries", "counter", &[]),
+    ("greenroom_watched_turns", "gauge", &[]),
     ("process_cpu_seconds", "counter", &[]),
     ("process_max_fds", "gauge", &[]),
     ("process_open_fds", "gauge", &[]),
