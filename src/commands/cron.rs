@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cron::{Read, Saved, Seen, Store};
+use cron::{Found, Read, Saved, Seen, Store};
 use domain::cron::scheduler::{Draft, Effect, Input, JobView, Refusal};
 use domain::cron::{JobId, Missed, Schedule, Scheduler, time};
 use domain::text::one_line;
@@ -208,7 +208,8 @@ impl Here {
             let (files, world) = (store.clone(), ports.clone());
             let read = tokio::task::spawn_blocking(move || files.read(&world, None)).await?;
             match read? {
-                Read::Files { file, actions, bad: _, seen } => {
+                Read::Files(found) => {
+                    let Found { file, actions, bad: _, seen } = *found;
                     let mut scheduler = Scheduler::new(zones(&loaded.config));
                     scheduler.step(Input::Read { file, actions }, ports.clock.wall_ms());
                     return Ok(Self { store, ports, seen, scheduler });

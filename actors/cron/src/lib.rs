@@ -13,4 +13,4 @@ mod store;
 
 pub use actor::{ARBITER, Cron, Deps};
 pub use desk::Desk;
-pub use store::{Read, Saved, Seen, Store};
+pub use store::{Found, Read, Saved, Seen, Store};

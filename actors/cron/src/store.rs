@@ -36,18 +36,22 @@ pub enum Read {
     /// Another process has the lock.
     Locked,
     /// The jobs, and what others want done.
-    Files {
-        /// None when there is no file.
-        file: Option<File>,
-        /// In order.
-        actions: Vec<Action>,
-        /// Lines of `action.jsonl` that say nothing usable.
-        bad: usize,
-        /// How the files are now.
-        seen: Seen,
-    },
+    Files(Box<Found>),
     /// The file was damaged, and set aside.
     Damaged(String),
+}
+
+/// What the files say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// None when there is no file.
+    pub file: Option<File>,
+    /// What others want done, in order.
+    pub actions: Vec<Action>,
+    /// Lines of `action.jsonl` that say nothing usable.
+    pub bad: usize,
+    /// How the files are.
+    pub seen: Seen,
 }
 
 /// What became of a save.
@@ -86,7 +90,7 @@ impl Store {
             return Ok(Read::Unchanged);
         }
         if seen == Seen::default() {
-            return Ok(Read::Files { file: None, actions: Vec::new(), bad: 0, seen });
+            return Ok(Read::Files(Box::new(Found { file: None, actions: Vec::new(), bad: 0, seen })));
         }
         let Some(_lock) = disk.try_lock(&self.workspace.join(LOCK))? else { return Ok(Read::Locked) };
         let seen = self.seen(disk)?;
@@ -98,7 +102,7 @@ impl Store {
             },
         };
         let (actions, bad) = file::actions(&self.whole(disk, ACTIONS)?.unwrap_or_default());
-        Ok(Read::Files { file, actions, bad, seen })
+        Ok(Read::Files(Box::new(Found { file, actions, bad, seen })))
     }
 
     fn whole(&self, disk: &dyn Disk, path: &str) -> io::Result<Option<Vec<u8>>> {
@@ -193,7 +197,7 @@ mod tests {
 
     fn seen(read: Read) -> (Option<usize>, usize, usize, Seen) {
         match read {
-            Read::Files { file, actions, bad, seen } => (file.map(|file| file.jobs.len()), actions.len(), bad, seen),
+            Read::Files(found) => (found.file.map(|file| file.jobs.len()), found.actions.len(), found.bad, found.seen),
             other => panic!("{other:?}"),
         }
     }

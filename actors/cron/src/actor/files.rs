@@ -10,7 +10,7 @@ use protocol::cron::AskCron;
 use supervision::ports::offload;
 
 use super::{Cron, LOOK_EVERY};
-use crate::store::{Read, Saved, Seen, Store};
+use crate::store::{Found, Read, Saved, Seen, Store};
 
 /// How soon one tries again that found the lock taken.
 const LOCK_RETRY: Duration = Duration::from_millis(200);
@@ -102,7 +102,8 @@ impl Cron {
         let input = match read {
             Ok(Read::Locked) => return self.wait_for_lock(ctx),
             Ok(Read::Unchanged) => None,
-            Ok(Read::Files { file, actions, bad, seen }) => {
+            Ok(Read::Files(found)) => {
+                let Found { file, actions, bad, seen } = *found;
                 self.files.seen = Some(seen);
                 if bad > 0 {
                     tracing::warn!(

@@ -51,7 +51,7 @@ impl Jobs for Desk {
                 scheduler.add(id, *draft, NOW).map(|(job, _)| vec![job])
             }
             Ask::Remove(id) => scheduler.remove(&id, NOW).map(|(job, _)| vec![job]),
-            other => panic!("{other:?}"),
+            other @ (Ask::Show(_) | Ask::Enable { .. } | Ask::Run(_)) => panic!("{other:?}"),
         };
         let _ = reply.send(jobs.map(|jobs| Answer { jobs, unsaved: None }));
         answer
