@@ -124,7 +124,7 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
         workspace: paths.workspace.clone(),
         sessions_dir: paths.sessions.clone(),
         forbidden: private(paths),
-        attachments: channel::MEDIA.map(|door| paths.media.join(door)).to_vec(),
+        attachments: channel::media::MEDIA.map(|door| paths.media.join(door)).to_vec(),
         restrict: config.tools.restrict_to_workspace,
         result_chars_max: config.agents.defaults.max_tool_result_chars,
         exec: ExecConfig {
@@ -141,6 +141,12 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
         },
         policies: Arc::new(super::sessions::policies(config)),
     }
+}
+
+/// Where attachments lie and where they are named.
+pub fn attachments(paths: &Paths) -> channel::media::Places {
+    let (media, journal, sessions) = (paths.media.clone(), paths.journal.clone(), paths.sessions.clone());
+    channel::media::Places { media, journal, sessions }
 }
 
 /// What the gateway keeps for itself, besides the transcripts.

@@ -156,6 +156,8 @@ impl App {
         let looking =
             channel::gateway::prune::daily(doors.clone(), self.transcripts.clone(), pruning, shutdown.clone());
         serving.push(tokio::spawn(looking));
+        let places = parts::attachments(&self.loaded.paths);
+        serving.push(tokio::spawn(channel::media::daily(doors.clone(), places, shutdown.clone())));
         if let Some(rules) = self.idle {
             let watch = session::IdleWatch {
                 transcripts: self.transcripts.clone(),

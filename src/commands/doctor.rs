@@ -48,7 +48,8 @@ pub fn run(place: &Place, output: Output) -> anyhow::Result<()> {
     let mut checks = vec![configuration(&found), provider(&found)];
     checks.extend(webhook(&found));
     checks.extend(directories(&found));
-    checks.extend([space(&found), journal(&found), locks(&found.paths), sandbox(), file_limit(), clock()]);
+    checks.extend([space(&found), journal(&found), attachments(&found.paths), locks(&found.paths)]);
+    checks.extend([sandbox(), file_limit(), clock()]);
     let bad = checks.iter().filter(|check| check.verdict == Verdict::Bad).count();
     let exit = (bad > 0).then(|| {
         let are = if bad == 1 { "is" } else { "are" };
@@ -192,6 +193,31 @@ fn journal(found: &Loaded) -> Check {
     }
 }
 
+/// What lies there, and how much of it is only in the way; changes nothing.
+fn attachments(paths: &Paths) -> Check {
+    let now_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+    let places = crate::app::parts::attachments(paths);
+    match channel::media::survey(&RealDisk, &places, now_ms) {
+        Err(error) => check("attachments", Verdict::Bad, format!("{}: {error}", places.media.display())),
+        Ok((all, unnamed)) => {
+            let (verdict, detail) = attachments_in_words(all, unnamed);
+            check("attachments", verdict, detail)
+        }
+    }
+}
+
+fn attachments_in_words(all: channel::media::Sum, unnamed: channel::media::Sum) -> (Verdict, String) {
+    let (kept, old) = (counted(all.files, "file"), counted(unnamed.files, "file"));
+    let kept = format!("{kept}, {}", size(all.bytes));
+    match unnamed.files {
+        0 => (Verdict::Ok, kept),
+        _ => {
+            let old = format!("{old} of these, {}, that no message names", size(unnamed.bytes));
+            (Verdict::Ok, format!("{kept}; a gateway removes {old}, when it starts and daily"))
+        }
+    }
+}
+
 /// Known file system types by their magic number (`man 2 statfs`).
 fn file_system(name: &'static str, directory: &Path) -> Check {
     let Ok(stat) = rustix::fs::statfs(directory) else {
@@ -277,6 +303,15 @@ fn clock() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attachments_that_go_are_told() {
+        let sum = |files, bytes| channel::media::Sum { files, bytes };
+        assert_eq!(attachments_in_words(sum(0, 0), sum(0, 0)).1, "0 files, 0 KiB");
+        let told = attachments_in_words(sum(3, 6 << 20), sum(1, 2 << 20)).1;
+        let gone = "a gateway removes 1 file of these, 2 MiB, that no message names, when it starts and daily";
+        assert_eq!(told, format!("3 files, 6 MiB; {gone}"));
+    }
 
     #[test]
     fn free_space_is_held_against_the_segments_that_the_journal_takes() {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use testkit::model::Model;
 
+use crate::follower::Follower;
 use crate::support::{Gateway, Place, Socket, said};
 
 const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
@@ -123,4 +124,49 @@ async fn a_picture_of_the_api_is_named_in_later_turns_also_behind_a_kill() {
     gateway.terminate().await;
     let kept: Vec<_> = std::fs::read_dir(place.path().join("media/api")).unwrap().collect();
     assert_eq!(kept.len(), 1, "what is shown once is not kept: {kept:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_message_came_to_name_is_removed_after_a_week_and_nothing_else() {
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    let file = |text: &str| json!([format!("data:text/csv;base64,{text}")]);
+    send(&mut socket, "look", "m1", file("b25lLHR3bwo=")).await;
+    socket.until("turn_end").await;
+    // The same id with another file: that is kept before the message is refused.
+    for text in ["dGhyZWUK", "Zm91cgo="] {
+        send(&mut socket, "look", "m1", file(text)).await;
+        assert_eq!(socket.until("error").await["reason"], "message_id_conflict");
+    }
+    gateway.terminate().await;
+    let directory = place.path().join("media/websocket/websocket.a");
+    let kept = || {
+        let files = std::fs::read_dir(&directory).unwrap().map(|file| file.unwrap().path());
+        let mut all: Vec<_> = files.map(|file| (std::fs::read_to_string(&file).unwrap(), file)).collect();
+        all.sort();
+        all
+    };
+    let texts = || kept().into_iter().map(|(text, _)| text).collect::<Vec<_>>();
+    assert_eq!(texts(), ["four\n", "one,two\n", "three\n"]);
+    for (text, file) in kept() {
+        if text != "four\n" {
+            let file = std::fs::File::open(file).unwrap();
+            let written = file.metadata().unwrap().modified().unwrap();
+            file.set_modified(written - std::time::Duration::from_secs(8 * 24 * 3600)).unwrap();
+        }
+    }
+    let doctor = || String::from_utf8(place.run(&["doctor"]).stdout).unwrap();
+    let told = doctor();
+    assert!(told.contains("3 files, 0 KiB; a gateway removes 1 file of these, 0 KiB, that no message names"), "{told}");
+    let mut follower = Follower::start(&place, &["logs", "--follow", "--tail", "1000", "--json"]);
+    let gateway = place.start().await;
+    let event = follower.until("attachments_removed").await.pop().unwrap();
+    assert_eq!(event["reason"], "1 file, 6 bytes, that no message names");
+    assert_eq!(texts(), ["four\n", "one,two\n"], "one is named, the other is young");
+    let (_, metrics) = gateway.get("/metrics").await;
+    assert!(metrics.contains("\ngreenroom_attachments_removed_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\ngreenroom_attachments_removed_bytes_total 6\n"), "{metrics}");
+    gateway.terminate().await;
+    assert!(doctor().contains("2 files, 0 KiB\n"));
 }

@@ -16,6 +16,7 @@ mod edits;
 mod every_step;
 mod export_whole;
 mod faults;
+mod follower;
 mod goals;
 mod hooks;
 mod idle;

@@ -51,6 +51,8 @@ const FAMILIES: &[Row] = &[
     ("greenroom_arbiter_delay_seconds", "histogram", &[("arbiter", Says::Number)]),
     ("greenroom_arbiters_blocked", "gauge", &[]),
     ("greenroom_archive_failures", "counter", &[]),
+    ("greenroom_attachments_removed", "counter", &[]),
+    ("greenroom_attachments_removed_bytes", "counter", &[]),
     ("greenroom_cache_bytes", "gauge", &[("cache", Says::One(&["context", "hub"]))]),
     ("greenroom_connections", "gauge", &[("door", DOORS)]),
     ("greenroom_crash_histories", "gauge", &[]),

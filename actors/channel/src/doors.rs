@@ -25,6 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::hub::Hub;
 use crate::hub::outlet::Outflow;
+use crate::media::Attached;
 use crate::open::OpenDoors;
 use crate::outbox::Board;
 use crate::outcome::{Refusal, Verdict};
@@ -104,6 +105,7 @@ struct Shared {
     frame_bytes: Arc<Semaphore>,
     refusals: [Refusals; 5],
     open: OpenDoors,
+    attached: Attached,
     rejections: AtomicU64,
     /// When they were put together.
     begun: Duration,
@@ -202,6 +204,7 @@ impl Doors {
             frame_bytes,
             refusals: Default::default(),
             open: OpenDoors::default(),
+            attached: Attached::default(),
             rejections: AtomicU64::new(0),
             begun,
         }))
@@ -220,6 +223,11 @@ impl Doors {
     /// The doors that are open.
     pub(crate) fn opened(&self) -> &OpenDoors {
         &self.0.open
+    }
+
+    /// What was attached lately.
+    pub(crate) fn attached(&self) -> &Attached {
+        &self.0.attached
     }
 
     /// Room for `bytes` of a request or frame, until dropped; `None` when the process has no more.

@@ -14,6 +14,7 @@
 //! | [`websocket`] | nanobot's WebSocket protocol |
 //! | [`openai_api`] | `/v1/chat/completions` and `/v1/models` |
 //! | [`webhook`] | messages by HTTP, with replies sent to an address |
+//! | [`media`] | what came with messages: kept as files, and removed when nothing names it |
 //! | [`Restart`] | restarting the process, asked for in a chat |
 //! | [`outbox`] | delivers what turns say to chats that wait for no connection |
 //! | [`gateway`] | `/health`, `/ready`, `/metrics` and `/admin/v1/` |
@@ -28,7 +29,7 @@ mod hints;
 mod http;
 pub mod hub;
 mod json;
-mod media;
+pub mod media;
 mod meter;
 mod open;
 pub mod openai_api;
@@ -42,5 +43,4 @@ pub mod websocket;
 pub use auth::Secret;
 pub use doors::{Doors, Phase};
 pub use hub::Hub;
-pub use media::MEDIA;
 pub use restart::Restart;

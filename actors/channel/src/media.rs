@@ -6,7 +6,13 @@
 //! it lies: `[Attachment: <path>]`, behind its text. Pictures that came through the API are kept in the same way, so that
 //! later turns can say where they lie.
 //!
+//! Files that no message came to name are removed after some days ([`sweep`]).
+//!
 //! **Source of the limits and of the line:** nanobot 0.3.5.
+
+mod attached;
+mod daily;
+mod sweep;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,9 +28,14 @@ use domain::stem::stem;
 use domain::text::first_chars;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use supervision::ports::{Disk, Open, Ports, offload};
+use supervision::ports::{Disk, Open, offload};
 
-use crate::doors::BODY_BYTES_MAX;
+use crate::doors::{BODY_BYTES_MAX, Doors};
+
+pub(crate) use attached::Attached;
+use attached::Contents;
+pub use daily::{daily, survey};
+pub use sweep::{Places, Sum};
 
 const MIB: usize = 1024 * 1024;
 
@@ -60,6 +71,8 @@ const VIDEOS_MAX: usize = 1;
 const ALL_BYTES_MAX: usize = 24 * MIB;
 /// Bytes of a file's contents' hash in its name.
 const NAME_BYTES: usize = 16;
+/// The ending of a file that is being written.
+const TEMPORARY: &str = "tmp";
 /// Characters of a name or type that is told back.
 const SHOWN_CHARS_MAX: usize = 64;
 
@@ -197,28 +210,28 @@ pub(crate) fn place(media: &Path, door: &str, key: &SessionKey) -> PathBuf {
 }
 
 /// Keeps the pictures that a message has in itself in `directory`; the message says where from then on.
-pub(crate) async fn keep_pictures(ports: &Ports, directory: PathBuf, body: TurnBody) -> io::Result<TurnBody> {
+pub(crate) async fn keep_pictures(doors: &Doors, directory: PathBuf, body: TurnBody) -> io::Result<TurnBody> {
     if !body.content.iter().any(|piece| matches!(piece, Content::Image { path: None, .. })) {
         return Ok(body);
     }
-    let (disk, nonce) = (ports.disk.clone(), ports.ids.random());
-    let kept = offload(&*ports.offload, move || {
-        make(&*disk, &directory)?;
+    let shared = doors.clone();
+    let kept = offload(&*doors.ports.offload, move || {
+        let keeper = Keeper::of(&shared, &directory);
+        keeper.make()?;
         let mut room = PICTURES_KEPT_MAX;
         let keep = |piece: &Content| match piece {
             Content::Image { data, mime, path: None } if room > 0 => {
                 room -= 1;
                 let bytes = LENIENT.decode(&**data).map_err(io::Error::other)?;
                 let known = TYPES.iter().find(|(known, _)| known == mime);
-                let path = directory.join(name(&bytes, known.map_or(OTHER_PICTURE, |(_, ending)| ending)));
-                write(&*disk, &directory, nonce, &path, &bytes)?;
+                let path = keeper.keep(&bytes, known.map_or(OTHER_PICTURE, |(_, ending)| ending))?;
                 let (data, mime, path) = (data.clone(), mime.clone(), path.to_string_lossy());
                 Ok(Content::Image { data, mime, path: Some(path.into()) })
             }
             Content::Image { .. } | Content::Text { .. } => Ok(piece.clone()),
         };
         let content = body.content.iter().map(keep).collect::<io::Result<_>>()?;
-        disk.sync_dir(&directory)?;
+        keeper.disk.sync_dir(&directory)?;
         Ok(TurnBody { content, ..body })
     });
     kept.await.unwrap_or_else(|_| Err(io::Error::other("the blocking pool takes no more work")))
@@ -226,14 +239,14 @@ pub(crate) async fn keep_pictures(ports: &Ports, directory: PathBuf, body: TurnB
 
 /// Keeps the files in `directory`, and gives the body of the message that brought them.
 pub(crate) async fn body(
-    ports: &Ports,
+    doors: &Doors,
     directory: &Path,
     text: String,
     uploads: Vec<Upload>,
 ) -> Result<Vec<u8>, NotKept> {
-    let (disk, nonce, directory) = (ports.disk.clone(), ports.ids.random(), directory.to_owned());
-    let kept = offload(&*ports.offload, move || {
-        let body = keep(&*disk, &directory, nonce, text, uploads)?.encode();
+    let (shared, directory) = (doors.clone(), directory.to_owned());
+    let kept = offload(&*doors.ports.offload, move || {
+        let body = keep(&Keeper::of(&shared, &directory), text, uploads)?.encode();
         if body.len() > BODY_BYTES_MAX {
             let detail =
                 format!("the message has {} bytes with its pictures; at most {BODY_BYTES_MAX} are allowed", body.len());
@@ -245,23 +258,16 @@ pub(crate) async fn body(
 }
 
 /// Blocks.
-fn keep(
-    disk: &dyn Disk,
-    directory: &Path,
-    nonce: u64,
-    text: String,
-    uploads: Vec<Upload>,
-) -> Result<TurnBody, NotKept> {
+fn keep(keeper: &Keeper<'_>, text: String, uploads: Vec<Upload>) -> Result<TurnBody, NotKept> {
     let decoded = uploads.iter().enumerate().map(|(at, upload)| {
         let wrong = |_| NotKept::Wrong(Wrong::bad(format!("\"media\"[{at}] is not valid base64")));
         STANDARD.decode(&upload.data).map_err(wrong)
     });
     let decoded = decoded.collect::<Result<Vec<_>, _>>()?;
-    make(disk, directory).map_err(NotKept::Disk)?;
+    keeper.make().map_err(NotKept::Disk)?;
     let (mut pictures, mut said) = (Vec::new(), text);
     for (upload, bytes) in uploads.into_iter().zip(decoded) {
-        let path = directory.join(name(&bytes, upload.ending));
-        write(disk, directory, nonce, &path, &bytes).map_err(NotKept::Disk)?;
+        let path = keeper.keep(&bytes, upload.ending).map_err(NotKept::Disk)?;
         let path = path.to_string_lossy();
         if upload.is_picture() {
             let (data, mime) = (upload.data.into(), upload.mime.to_owned());
@@ -273,40 +279,60 @@ fn keep(
             said.push_str(&format!("[Attachment: {path}]"));
         }
     }
-    disk.sync_dir(directory).map_err(NotKept::Disk)?;
+    keeper.disk.sync_dir(keeper.directory).map_err(NotKept::Disk)?;
     let text = (!said.trim().is_empty()).then(|| Content::text(said));
     Ok(TurnBody { content: pictures.into_iter().chain(text).collect(), ..TurnBody::text("") })
 }
 
-/// The name of a file with these contents.
-fn name(bytes: &[u8], ending: &str) -> String {
-    let hash: String = Sha256::digest(bytes).iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    format!("{hash}.{ending}")
+/// Keeps files in one directory. Blocks.
+struct Keeper<'a> {
+    disk: &'a dyn Disk,
+    attached: &'a Attached,
+    directory: &'a Path,
+    /// Nobody else has it.
+    nonce: u64,
 }
 
-/// Makes the directory, so that a power cut leaves it.
-fn make(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
-    if disk.stat(directory).is_ok() {
-        return Ok(());
+impl<'a> Keeper<'a> {
+    fn of(doors: &'a Doors, directory: &'a Path) -> Self {
+        let ports = &doors.ports;
+        Self { disk: &*ports.disk, attached: doors.attached(), directory, nonce: ports.ids.random() }
     }
-    disk.create_dir_all(directory)?;
-    directory.ancestors().skip(1).take(3).try_for_each(|parent| disk.sync_dir(parent))
+
+    /// Makes the directory, so that a power cut leaves it.
+    fn make(&self) -> io::Result<()> {
+        if self.disk.stat(self.directory).is_ok() {
+            return Ok(());
+        }
+        self.disk.create_dir_all(self.directory)?;
+        self.directory.ancestors().skip(1).take(3).try_for_each(|parent| self.disk.sync_dir(parent))
+    }
+
+    /// Where the file with these contents is. Whatever has its name is whole: it got it only then.
+    fn keep(&self, bytes: &[u8], ending: &str) -> io::Result<PathBuf> {
+        let digits: String = Sha256::digest(bytes).iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
+        let path = self.directory.join(format!("{digits}.{ending}"));
+        // Said before it is looked whether the file is there, so that it stays there.
+        Contents::of_digits(digits.as_bytes()).into_iter().for_each(|contents| self.attached.attach(contents));
+        if self.disk.stat(&path).is_ok_and(|stat| stat.length == bytes.len() as u64) {
+            return Ok(path);
+        }
+        let temporary = self.directory.join(format!(".{:016x}.{TEMPORARY}", self.nonce));
+        let file = self.disk.open(&temporary, Open::Create)?;
+        let written = file.set_length(0).and_then(|()| file.write_at(bytes, 0)).and_then(|()| file.sync_data());
+        let written = written.and_then(|()| self.disk.rename(&temporary, &path));
+        if written.is_err() {
+            // It is litter: nobody was told of it.
+            let _ = self.disk.remove(&temporary);
+        }
+        written.map(|()| path)
+    }
 }
 
-/// Whatever has the name is whole: it got it only then.
-fn write(disk: &dyn Disk, directory: &Path, nonce: u64, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if disk.stat(path).is_ok_and(|stat| stat.length == bytes.len() as u64) {
-        return Ok(());
-    }
-    let temporary = directory.join(format!(".{nonce:016x}.tmp"));
-    let file = disk.open(&temporary, Open::Create)?;
-    let written = file.set_length(0).and_then(|()| file.write_at(bytes, 0)).and_then(|()| file.sync_data());
-    let written = written.and_then(|()| disk.rename(&temporary, path));
-    if written.is_err() {
-        // It is litter: nobody was told of it.
-        let _ = disk.remove(&temporary);
-    }
-    written
+/// Whether it is a file that is being written.
+fn is_temporary(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with('.') && path.extension().is_some_and(|ending| ending == TEMPORARY)
 }
 
 #[cfg(test)]
@@ -364,9 +390,10 @@ mod tests {
 
     #[test]
     fn files_are_kept_once_and_a_repeat_has_the_same_body() {
-        let (disk, directory) = (PowerCutDisk::default(), Path::new("/m/websocket"));
+        let (disk, attached, directory) = (PowerCutDisk::default(), Attached::default(), Path::new("/m/websocket"));
+        let keeper = |nonce| Keeper { disk: &disk, attached: &attached, directory, nonce };
         let uploads = || parse(&[json!(url("image/png", 3)), json!(url("text/csv", 4))]).unwrap();
-        let body = |nonce| keep(&disk, directory, nonce, "look".to_owned(), uploads()).unwrap();
+        let body = |nonce| keep(&keeper(nonce), "look".to_owned(), uploads()).unwrap();
         let first = body(1);
         assert_eq!(first.encode(), body(2).encode());
         let files = disk.list(directory).unwrap();
@@ -375,10 +402,10 @@ mod tests {
         assert!(path.ends_with(".png") && path.starts_with("/m/websocket/") && mime == "image/png");
         let csv = text.strip_prefix("look\n[Attachment: ").and_then(|rest| rest.strip_suffix(']')).unwrap();
         assert_eq!(disk.read(Path::new(csv)).unwrap(), [7; 4]);
-        let alone = keep(&disk, directory, 3, String::new(), parse(&[json!(url("image/png", 3))]).unwrap()).unwrap();
+        let alone = keep(&keeper(3), String::new(), parse(&[json!(url("image/png", 3))]).unwrap()).unwrap();
         assert_eq!(alone.content.len(), 1);
         let broken = parse(&[json!("data:image/png;base64,a!b=")]).unwrap();
-        assert!(matches!(keep(&disk, directory, 4, String::new(), broken), Err(NotKept::Wrong(_))));
+        assert!(matches!(keep(&keeper(4), String::new(), broken), Err(NotKept::Wrong(_))));
         assert_eq!(disk.list(directory).unwrap().len(), 2);
     }
 }

@@ -239,6 +239,8 @@ pub enum EventName {
     SessionEdited,
     /// Old sessions and files were pruned, or would be; `reason` has the counts.
     SessionsPruned,
+    /// Attachments that nothing names were removed; `reason` has the counts.
+    AttachmentsRemoved,
     /// A process took the data directory; `reason` says how the one before it ended.
     ProcessStarted,
     /// A process ended in order; without it, the process was killed or crashed.
@@ -307,6 +309,7 @@ impl EventName {
             Self::SessionRestored => "session_restored",
             Self::SessionEdited => "session_edited",
             Self::SessionsPruned => "sessions_pruned",
+            Self::AttachmentsRemoved => "attachments_removed",
             Self::ProcessStarted => "process_started",
             Self::ProcessStopped => "process_stopped",
             Self::GatewayStarted => "gateway_started",

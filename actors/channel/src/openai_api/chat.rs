@@ -89,7 +89,7 @@ pub(crate) async fn complete(
 /// What stays in a session says later where its pictures lie.
 async fn keep_pictures(doors: &Doors, key: &SessionKey, body: TurnBody) -> Result<TurnBody, ApiError> {
     let directory = media::place(&doors.media, media::API, key);
-    media::keep_pictures(&doors.ports, directory, body).await.map_err(|error| {
+    media::keep_pictures(doors, directory, body).await.map_err(|error| {
         tracing::warn!(%error, "a picture cannot be kept");
         let refusal = Refusal::Disk { retry_after_ms: READ_RETRY_MS, space: None };
         doors.refused(Door::Api, key, refusal);

@@ -79,7 +79,7 @@ impl Asked {
             return Ok(text_body(&text));
         }
         let directory = media::place(&self.doors.media, media::WEBSOCKET, &self.room.session);
-        media::body(&self.doors.ports, &directory, text, media).await.map_err(|not_kept| match not_kept {
+        media::body(&self.doors, &directory, text, media).await.map_err(|not_kept| match not_kept {
             NotKept::Wrong(wrong) => {
                 self.doors.rejected(Door::WebSocket, wrong.reason);
                 self.error(&wrong.detail, wrong.reason, None)

@@ -130,6 +130,10 @@ pub struct WorkMetrics {
     pub send_buffer_bytes: Family<ByDoor, Gauge>,
     /// Clients that were cut because they read too slowly.
     pub slow_clients: Family<ByDoor, Counter>,
+    /// Attachments that nothing named and that were removed.
+    pub attachments_removed: Counter,
+    /// Their bytes.
+    pub attachments_removed_bytes: Counter,
     /// Bytes of requests and frames under way.
     pub frame_bytes: Gauge,
     /// Sessions that somebody watches or that have a remembered turn.
@@ -165,6 +169,8 @@ impl Default for WorkMetrics {
             connections: Family::default(),
             send_buffer_bytes: Family::default(),
             slow_clients: Family::default(),
+            attachments_removed: Counter::default(),
+            attachments_removed_bytes: Counter::default(),
             frame_bytes: Gauge::default(),
             hub_sessions: Gauge::default(),
             watched_turns: Gauge::default(),
@@ -200,6 +206,10 @@ impl WorkMetrics {
         to.register("connections", "Open connections", self.connections.clone());
         to.register("send_buffer_bytes", "Bytes that wait for clients", self.send_buffer_bytes.clone());
         to.register("slow_clients", "Clients cut for reading too slowly", self.slow_clients.clone());
+        let removed = "Attachments removed because nothing named them";
+        to.register("attachments_removed", removed, self.attachments_removed.clone());
+        let bytes = "Bytes of attachments removed because nothing named them";
+        to.register("attachments_removed_bytes", bytes, self.attachments_removed_bytes.clone());
         to.register("frame_bytes", "Bytes of requests and frames under way", self.frame_bytes.clone());
         to.register("hub_sessions", "Sessions watched or remembered by the hub", self.hub_sessions.clone());
         to.register("watched_turns", "Turns whose end another actor waits for", self.watched_turns.clone());

@@ -68,6 +68,7 @@ fn severity(name: EventName) -> tracing::Level {
         | EventName::SessionEdited
         | EventName::SessionsPruned
         | EventName::CronSaved
+        | EventName::AttachmentsRemoved
         | EventName::ProcessStarted
         | EventName::ProcessStopped
         | EventName::GatewayStarted

@@ -242,6 +242,7 @@ fn concerns_all(event: &Event) -> bool {
         | EventName::MemoryHigh
         | EventName::MemoryCalm
         | EventName::SessionsPruned
+        | EventName::AttachmentsRemoved
         | EventName::EventsLost => event.session.is_none(),
         EventName::Started
         | EventName::Exited

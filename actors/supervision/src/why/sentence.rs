@@ -75,6 +75,7 @@ fn plain(event: &Event, subject: &Subject) -> String {
         EventName::SessionRestored => "The session was taken back from the archive".to_owned(),
         EventName::SessionEdited => format!("{}{}", edited(reason), so(event)),
         EventName::SessionsPruned => format!("Old sessions were looked through: {reason}"),
+        EventName::AttachmentsRemoved => format!("Old attachments were removed: {reason}"),
         EventName::ProcessStarted => format!("A process started ({reason})"),
         EventName::ProcessStopped => "The process ended in order".to_owned(),
         EventName::GatewayStarted => "The gateway opened its doors".to_owned(),
@@ -333,6 +334,7 @@ fn after(cause: &Event) -> Option<String> {
         | EventName::CronDamaged
         | EventName::CronUnsaved
         | EventName::CronSaved
+        | EventName::AttachmentsRemoved
         | EventName::ProcessStopped
         | EventName::GatewayStarted
         | EventName::GatewayStopped
