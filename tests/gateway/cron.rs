@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::model::Model;
+use testkit::model::{Model, PlannedError};
+use testkit::receiver::Receiver;
 
 use crate::support::{Gateway, PATIENCE, Place, said};
 
@@ -178,4 +179,36 @@ async fn a_damaged_file_stops_no_gateway_and_is_kept() {
     let names: Vec<String> = kept.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     assert!(names.iter().any(|name| name.starts_with("jobs.json.corrupt-")), "{names:?}");
     assert!(place.events().iter().any(|event| event["event"] == "cron_damaged"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_answer_of_a_job_is_pushed_to_its_chat_once_and_a_failure_is_written_down() {
+    let (model, receiver) = (Model::start_on_thread(), Receiver::start());
+    let webhook = json!({"enabled": true, "port": 0, "url": receiver.url(), "allowFrom": "*"});
+    let place = Place::with_model(&model.url(), json!({"channels": {"webhook": webhook}}));
+    let gateway = place.start().await;
+    let made =
+        body(&place, &["cron", "add", "-m", "[[say=Tea!]]", "--every", "1d", "--to", "webhook:7", "--name", "tea"]);
+    let id = made["id"].as_str().unwrap();
+    assert_eq!(made["session"], format!("cron:{id}"), "it has a session of its own");
+    output(&place, &["cron", "run", id]);
+    let requests = receiver.wait_for("the answer", |requests| !requests.is_empty()).await;
+    assert_eq!((&requests[0].body["chat_id"], &requests[0].body["text"]), (&json!("7"), &json!("Tea!")));
+    eventually("it has run", async || history(&gateway, id).await.len() == 1).await;
+
+    model.config(|config| config.error = Some(PlannedError::always("quota")));
+    output(&place, &["cron", "run", id]);
+    eventually("it has failed", async || history(&gateway, id).await.len() == 2).await;
+    gateway.delivered().await;
+    let runs = history(&gateway, id).await;
+    assert_eq!((&runs[0]["status"], &runs[1]["status"]), (&json!("ok"), &json!("error")), "{runs:?}");
+    assert!(runs[1]["error"].as_str().is_some_and(|error| !error.is_empty()), "{runs:?}");
+    assert_eq!(receiver.requests().len(), 2, "the chat is told of the failure, too, and of nothing twice");
+    gateway.terminate().await;
+    let failed: Vec<Value> = place.events().into_iter().filter(|event| event["event"] == "cron_failed").collect();
+    assert_eq!(
+        (failed.len(), &failed[0]["path"], &failed[0]["session"]),
+        (1, &json!("/cron"), &json!(format!("cron:{id}")))
+    );
+    assert!(output(&place, &["cron", "list"]).contains("every 1 d"));
 }
