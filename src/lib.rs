@@ -31,6 +31,7 @@
 //! | [`session`] | conversations | the turn machine and its shell |
 //! | [`registry`] | lifecycle | finds, starts, quarantines, passivates |
 //! | [`provider`] | models | OpenAI-compatible servers and the offline model |
+//! | [`subagent`] | runs | begins, stops and knows what sub-agents were sent to do |
 //! | [`tools`] | tools | catalogue, path policy, sandbox |
 //! | [`cron`] | time | jobs that are due at times |
 //! | [`channel`] | doors | WebSocket, OpenAI API, health, admin |

@@ -25,7 +25,8 @@ pub fn channels(config: &Config, own: Vec<Arc<dyn PushChannel>>, ports: &Ports) 
     Ok(channels)
 }
 
-fn add(channels: &mut PushChannels, channel: Arc<dyn PushChannel>) {
+/// Adds one.
+pub fn add(channels: &mut PushChannels, channel: Arc<dyn PushChannel>) {
     channels.insert(channel.name().into(), channel);
 }
 

@@ -20,7 +20,7 @@ pub struct Ends {
 
 struct Watcher {
     key: SessionKey,
-    to: Recipient<TurnEnded>,
+    to: Vec<Recipient<TurnEnded>>,
     /// A session that is loaded tells the ends of those that it does not know any more; it knows none that is not
     /// accepted yet, so that one must have begun first.
     begun: bool,
@@ -50,8 +50,10 @@ impl Ends {
             usage: *usage,
             model: Arc::clone(model),
         };
-        // Whoever is gone asks again when it is back.
-        let _ = tell(&to, ended);
+        for to in &to {
+            // Whoever is gone asks again when it is back.
+            let _ = tell(to, ended.clone());
+        }
     }
 }
 
@@ -92,7 +94,12 @@ impl TurnWatch for Ends {
         if self.watched.len() >= WATCHED_MAX && !self.watched.contains_key(&turn) {
             return Err(WatchedTooMany);
         }
-        self.watched.insert(turn, Watcher { key: key.clone(), to, begun: false });
+        let nobody = || Watcher { key: key.clone(), to: Vec::new(), begun: false };
+        let mut watched = self.watched.entry(turn).or_insert_with(nobody);
+        if !watched.to.contains(&to) {
+            watched.to.push(to);
+        }
+        drop(watched);
         self.show();
         Ok(())
     }

@@ -6,6 +6,7 @@ mod children;
 pub(crate) mod cron;
 mod delivery;
 mod ends;
+mod family;
 mod gauges;
 mod ground;
 mod hooks;
@@ -61,6 +62,8 @@ pub struct App {
     /// The channels that messages can be sent by.
     channels: BTreeSet<Arc<str>>,
     registry: Arc<Registry>,
+    /// What doors see of it.
+    sessions: Arc<dyn Sessions>,
     transcripts: Arc<Transcripts>,
     model: Arc<str>,
     /// When silent conversations are summarised, if ever.

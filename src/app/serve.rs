@@ -120,7 +120,7 @@ impl App {
         let config = &self.loaded.config;
         let doors = Doors::new(DoorsParts {
             journal: self.journal.clone(),
-            sessions: self.registry.clone(),
+            sessions: self.sessions.clone(),
             transcripts: self.transcripts.clone(),
             hub: self.hub.clone(),
             ports: self.ports.clone(),

@@ -3,16 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::Addr;
 use channel::doors::PhaseWord;
 use channel::outbox::{Board, Deliverer, Inlet, Parts, PushChannel, PushChannels, Rules};
+use channel::reports::Reports;
 use channel::{Hub, Phase, Restart};
 use journal::LogJournal;
 use registry::{Registry, RegistryConfig};
 use session::{Deps, PushLimits, SessionConfig, Shared, Transcripts, plant};
+use subagent::Keeper;
 use tools::{Catalog, Tool};
 
 use super::children::Children;
 use super::ends::Ends;
+use super::family::Family;
 use super::gauges::Gauges;
 use super::ground::Ground;
 use super::{App, Options, Purpose, cron, delivery, parts, restart};
@@ -53,13 +57,14 @@ impl App {
             // What embeds it, or only looks, finds nothing new there.
             Purpose::Embedded | Purpose::AtRest => {}
         }
-        let keepers = Keepers::open(&loaded, purpose, &ground, channels)?;
+        let mut keepers = Keepers::open(&loaded, purpose, &ground, channels)?;
         let hub = Hub::new();
         let ends = Ends::new(hub.clone(), ground.metrics.clone());
+        let runs = start_runs(&loaded, &ground, &mut keepers, &ends);
         let desk = cron::desk(&loaded, purpose, &ground);
         let jobs = desk.clone().map(|desk| Arc::new(tools::Cron::new(desk)) as Arc<dyn Tool>);
         let tools = jobs.into_iter().chain(tools).collect();
-        let gauges = start_sessions(&loaded, purpose, &ground, &keepers, &ends, &model, tools)?;
+        let gauges = start_sessions(&loaded, purpose, &ground, &keepers, (&ends, &runs), &model, tools)?;
         let jobs = desk.map(|desk| cron::start(&loaded, &ground, &keepers, &ends, &desk));
         let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
         let restart = match purpose {
@@ -73,6 +78,7 @@ impl App {
             Purpose::Gateway | Purpose::Embedded => {
                 let deliverer = start_deliverer(&loaded, &ground, &keepers, &board);
                 actix_rt::spawn(recover(keepers.registry.clone(), phase.clone()));
+                Keeper::recover(&runs);
                 Some(deliverer)
             }
             Purpose::OneShot | Purpose::AtRest => None,
@@ -87,6 +93,7 @@ impl App {
             hub,
             journal: keepers.journal,
             channels: keepers.channels.keys().cloned().collect(),
+            sessions: Family::new(keepers.registry.clone(), runs.recipient()),
             registry: keepers.registry,
             transcripts: keepers.transcripts,
             idle: parts::idle_rules(&loaded, &model),
@@ -154,13 +161,16 @@ fn start_sessions(
     purpose: Purpose,
     ground: &Ground,
     keepers: &Keepers,
-    ends: &Arc<Ends>,
+    (ends, runs): (&Arc<Ends>, &Addr<Keeper>),
     model: &parts::Model,
     own_tools: Vec<Arc<dyn Tool>>,
 ) -> anyhow::Result<Gauges> {
     let Ground { ports, metrics, log, kernel, real, .. } = ground;
-    let catalog =
-        own_tools.into_iter().fold(Catalog::builder(parts::tools(loaded)), |catalog, tool| catalog.with(tool));
+    let keeper = runs.clone().recipient();
+    let catalog = Catalog::builder(parts::tools(loaded))
+        .with(Arc::new(tools::Spawn::new(keeper.clone())))
+        .with(Arc::new(tools::Subagents::new(keeper)));
+    let catalog = own_tools.into_iter().fold(catalog, |catalog, tool| catalog.with(tool));
     let catalog = Arc::new(catalog.build());
     let sessions = Shared::new(Deps {
         ports: ports.clone(),
@@ -191,6 +201,21 @@ fn start_sessions(
         log: real.as_ref().map(|real| real.log.clone()),
         lost: Default::default(),
     })
+}
+
+/// Starts the keeper of runs, and opens the way of their reports to the sessions that sent for them.
+fn start_runs(loaded: &Loaded, ground: &Ground, keepers: &mut Keepers, ends: &Arc<Ends>) -> Addr<Keeper> {
+    let deps = subagent::Deps {
+        ports: ground.ports.clone(),
+        metrics: ground.metrics.clone(),
+        journal: keepers.journal.clone(),
+        sessions: keepers.registry.clone(),
+        watch: ends.clone(),
+    };
+    let keeper = Keeper::start(&ground.kernel, &*ground.placement, parts::restart_policy(&loaded.config), deps);
+    let reports = Reports::new(keepers.journal.clone(), ground.ports.clone(), keeper.clone().recipient());
+    delivery::add(&mut keepers.channels, Arc::new(reports));
+    keeper
 }
 
 fn start_deliverer(loaded: &Loaded, ground: &Ground, keepers: &Keepers, board: &Arc<Board>) -> Deliverer {

@@ -42,6 +42,7 @@ mod soak;
 mod steering;
 mod stories;
 mod streams;
+mod subagents;
 mod supervision;
 mod support;
 mod tidy;

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const ACTORS: [&str; 8] = ["channel", "cron", "journal", "memory", "provider", "registry", "session", "tools"];
+const ACTORS: [&str; 9] =
+    ["channel", "cron", "journal", "memory", "provider", "registry", "session", "subagent", "tools"];
 const LINES_MAX: usize = 500;
 
 fn root() -> &'static Path {

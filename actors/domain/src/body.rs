@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::chat::Content;
 use crate::event::Event;
+use crate::run::RunSpec;
 
 /// Who said a message of the request's own context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,9 @@ pub struct TurnBody {
     /// Who sends it, if no person said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<Arc<Event>>,
+    /// What a sub-agent is sent to do, in its first message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Arc<RunSpec>>,
 }
 
 impl TurnBody {
@@ -68,6 +72,7 @@ impl TurnBody {
             history: HistorySource::Session,
             ephemeral: false,
             event: None,
+            run: None,
         }
     }
 

@@ -58,7 +58,7 @@ pub struct Event {
 impl EventKind {
     const ALL: [Self; 5] = [Self::Subagent, Self::Cron, Self::Heartbeat, Self::Trigger, Self::Webhook];
 
-    /// The source under which such events are enqueued, and nothing else is.
+    /// The source under which such events are enqueued, and nothing that a person says.
     pub fn source(self) -> &'static str {
         match self {
             Self::Subagent => "run",

@@ -85,6 +85,12 @@ uuid_id!(
     "session id"
 );
 
+uuid_id!(
+    /// What a session sends one sub-agent to do. UUIDv5, made of the tool call that asked for it.
+    RunId,
+    "run id"
+);
+
 /// One entry of a transcript: 16 lower-case hex digits, unique in its file.
 /// Files of other programs hold other forms, so inside a transcript ids are opaque text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

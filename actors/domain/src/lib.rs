@@ -20,6 +20,7 @@ pub mod queue;
 pub mod request;
 pub mod reset;
 pub mod retention;
+pub mod run;
 pub mod schema;
 pub mod scope;
 pub mod script;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::chat::Usage;
 use crate::goal::{self, Goal};
 use crate::queue::{self, QueueSet};
+use crate::run::{self, RunSpec};
 use crate::scope::{self, Scope};
 use crate::transcript::{Entry, EntryKind, Note};
 
@@ -53,6 +54,8 @@ pub struct Tally {
     pub scope: Option<Arc<Scope>>,
     /// What it sets of its queue's rules.
     pub queue: QueueSet,
+    /// What it was sent to do, of a sub-agent.
+    pub run: Option<Arc<RunSpec>>,
 }
 
 impl Tally {
@@ -66,6 +69,10 @@ impl Tally {
         }
         if let Some(queue) = queue::set_by(entry) {
             self.queue = queue;
+        }
+        if let Some(run) = run::set_by(entry) {
+            self.preset.clone_from(&run.model);
+            self.run = Some(run);
         }
         match &entry.kind {
             EntryKind::Compaction { .. } => self.condensed = true,

@@ -11,6 +11,7 @@ pub mod metrics;
 pub mod provider;
 pub mod registry;
 pub mod session;
+pub mod subagent;
 pub mod supervision;
 pub mod tools;
 pub mod top;

@@ -8,6 +8,7 @@
 //! | [`Mail::Status`] | doors | [`Status`], at once, also while loading | never behind a turn |
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
+//! | [`Mail::Run`] | the keeper of runs | what it was sent to do, and the turn that is open, if it knows | after the load |
 //! | [`Mail::Edit`] | doors | [`Edited`], once durable | behind the running turn, before those that wait |
 //! | [`Mail::Condense`] | whoever looks for silent sessions | [`Edited`], once durable | only while nothing else is to be done |
 //! | [`Mail::Close`] | doors | [`Closed`], once the end is durable and the file is away | never behind a turn |
@@ -29,6 +30,7 @@ use actix::Recipient;
 use domain::chat::{StopReason, Usage};
 use domain::ids::{Attempt, Epoch, SessionId, SessionKey, TurnId};
 use domain::queue::{QueueAsk, QueueRules};
+use domain::run::RunSpec;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -72,6 +74,11 @@ pub enum Mail {
         turn: TurnId,
         /// The answer; `None` when the transcript does not know it.
         reply: oneshot::Sender<Option<TurnRecord>>,
+    },
+    /// What were you sent to do, as a sub-agent, and which of your turns is open? Unanswered while that is not known.
+    Run {
+        /// The answer.
+        reply: oneshot::Sender<(Arc<RunSpec>, Option<TurnId>)>,
     },
     /// Change the conversation between two turns.
     Edit {

@@ -61,6 +61,8 @@ pub enum Kind {
     Memory,
     /// Who follows the jobs.
     Cron,
+    /// The keeper of the runs of sub-agents.
+    Subagent,
 }
 
 impl Kind {
@@ -79,6 +81,7 @@ impl Kind {
             Self::Outbox => "outbox",
             Self::Memory => "memory",
             Self::Cron => "cron",
+            Self::Subagent => "subagent",
         }
     }
 }

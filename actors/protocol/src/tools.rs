@@ -12,6 +12,7 @@ use std::sync::Arc;
 use actix::Recipient;
 use domain::chat::{ToolCall, ToolResult};
 use domain::ids::{SessionKey, Source};
+use domain::run::RunSpec;
 use domain::scope::Scope;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +38,8 @@ pub struct RunTool {
     pub route: Route,
     /// Where the session works, if not in the workspace.
     pub scope: Option<Arc<Scope>>,
+    /// What the session was sent to do, of a sub-agent: decides what is allowed in place of its key.
+    pub run: Option<Arc<RunSpec>>,
     /// Name and arguments as the model wrote them; unknown names and bad arguments become error results.
     pub call: ToolCall,
     /// Beats whenever the call gets on, for example when a command prints something.

@@ -281,7 +281,7 @@ pub struct WatchedTooMany;
 /// meanwhile. Nothing is remembered over a restart of the process: whoever waits enqueues again, and asks
 /// [`Mail::ReadTurn`](crate::session::Mail::ReadTurn) when that is answered as a duplicate that has ended.
 pub trait TurnWatch: Send + Sync + 'static {
-    /// Tells `to` of the end of `turn`, once. One that is watched already is told to `to` instead.
+    /// Tells `to` of the end of `turn`, once, besides others who watch it.
     fn watch(&self, key: &SessionKey, turn: TurnId, to: Recipient<TurnEnded>) -> Result<(), WatchedTooMany>;
     /// Nobody waits for it any more: it was refused, or its end is known otherwise.
     fn unwatch(&self, turn: TurnId);

@@ -182,6 +182,7 @@ impl Session {
                 Mail::CancelTurn { .. }
                 | Mail::Queue { .. }
                 | Mail::ReadTurn { .. }
+                | Mail::Run { .. }
                 | Mail::Edit { .. }
                 | Mail::Condense { .. }
                 | Mail::Close { .. }
@@ -215,6 +216,7 @@ impl Session {
             Mail::Status { reply } => answer(reply, self.status()),
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
+            Mail::Run { reply } => self.tell_run(reply),
             Mail::Edit { edit, patience, reply } => self.edit(edit, patience, reply, ctx),
             Mail::Condense { reply } => self.condense(reply, ctx),
             Mail::Close { to, if_quiet, reply } => self.close(to, if_quiet, reply, ctx),

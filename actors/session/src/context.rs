@@ -12,6 +12,7 @@ use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
 use domain::prompt::{Built, DROPPED_NOTICE, Nudge, RequestParts, Round, chat_request, past_of};
+use domain::run::RunSpec;
 use domain::tally::Tally;
 use domain::transcript::{Entry, Transcript, TreeIndex, UserMark, turn_record};
 use protocol::session::TurnRecord;
@@ -65,6 +66,8 @@ pub struct Asked<'a> {
     pub tally: &'a Tally,
     /// What the session works on.
     pub goal: Option<&'a Goal>,
+    /// What it was sent to do, of a sub-agent.
+    pub run: Option<&'a RunSpec>,
     /// Whether the conversation begins anew with the turn.
     pub begins_anew: bool,
 }
@@ -107,6 +110,15 @@ impl Context {
         let shared = &self.shared;
         let settings = shared.settings(asked.kind, asked.tally);
         let (key, past) = (Key::from(asked.key), shared.system.past());
+        let frame = match asked.run {
+            Some(run) => Arc::new(shared.system.frame_of_run(
+                run,
+                &run.policy(&shared.config.policies),
+                &shared.rules.tools,
+                asked.project,
+            )),
+            None => shared.system.frame(asked.kind, &key, asked.project),
+        };
         let runtime = Runtime { key: &key, zone: &shared.config.reset.zone };
         let parts = RequestParts {
             render: Render { runtime: shared.config.runtime_context.then_some(runtime), trim: asked.trim },
@@ -117,8 +129,8 @@ impl Context {
             effort: settings.preset.effort.as_ref(),
             context_window_tokens: settings.preset.context_window_tokens,
             context_block_limit: shared.config.context_block_limit,
-            frame: &shared.system.frame(asked.kind, &key, asked.project),
-            past: &past_of(&past, &key, shared.system.remembers(asked.kind)),
+            frame: &frame,
+            past: &past_of(&past, &key, asked.run.is_none() && shared.system.remembers(asked.kind)),
             transcript: &self.window.transcript,
             turn,
             body,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use domain::ids::{Seq, TurnId};
-use domain::prompt::{CANCELLED_NOTICE, DROPPED_NOTICE};
+use domain::prompt::{CANCELLED_NOTICE, DROPPED_NOTICE, SPENT_NOTICE, TIMED_OUT_NOTICE};
 use protocol::journal::{Accepted, InboxItem};
 use supervision::planted::{Bug, planted};
 
@@ -42,6 +42,10 @@ pub enum Cancelled {
     Dropped,
     /// A message came that is more urgent.
     Interrupted,
+    /// The time of a sub-agent was over.
+    TimedOut,
+    /// The tokens of a sub-agent were used up.
+    Spent,
 }
 
 impl Cancelled {
@@ -53,6 +57,8 @@ impl Cancelled {
             Self::Deleted => "deleted",
             Self::Dropped => "dropped",
             Self::Interrupted => "interrupted_by_message",
+            Self::TimedOut => "timed_out",
+            Self::Spent => "over_budget",
         }
     }
 
@@ -64,6 +70,8 @@ impl Cancelled {
             Self::Deleted => "its session was deleted",
             Self::Dropped => "too many messages were waiting",
             Self::Interrupted => "a new message came, and the queue's mode is interrupt",
+            Self::TimedOut => "its time was over",
+            Self::Spent => "it had used up its tokens",
         }
     }
 
@@ -72,6 +80,8 @@ impl Cancelled {
         match self {
             Self::Stopped | Self::Left | Self::Deleted | Self::Interrupted => CANCELLED_NOTICE,
             Self::Dropped => DROPPED_NOTICE,
+            Self::TimedOut => TIMED_OUT_NOTICE,
+            Self::Spent => SPENT_NOTICE,
         }
     }
 }

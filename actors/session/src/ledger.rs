@@ -7,6 +7,7 @@ use domain::goal::GOAL;
 use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
 use domain::queue;
 use domain::reset::Times;
+use domain::run::RUN;
 use domain::scope::Scope;
 use domain::tally::Tally;
 use domain::time::later;
@@ -205,6 +206,7 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
     Some(match record {
         Record::Reset(_) => EntryKind::Reset { first_kept: None },
         Record::Goal(goal) => note(GOAL, &goal),
+        Record::Run(run) => note(RUN, &run),
         Record::User => {
             let (accepted, body) = setting.said?;
             let mark = UserMark { command: setting.command, ..mark_of(accepted) };

@@ -10,15 +10,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::keys::{Key, SessionKind};
-use domain::policy::{Access, ActiveTools, Policies};
+use domain::policy::{Access, ActiveTools, Policies, Policy};
 use domain::prompt::{AGENTS_FILE, BootstrapFile, Frame, Hint, Need, Past, Skill, SystemParts, system_prompt};
-use domain::request::ToolSpec;
+use domain::request::{SYSTEM_SEPARATOR, ToolSpec};
+use domain::run::RunSpec;
 use supervision::ports::{Disk, Ports};
 
 use files::{Desk, Files, Seen, look_at};
 
 /// How long its files are trusted before they are looked at again.
 const FRESH_FOR: Duration = Duration::from_secs(2);
+
+/// Files that sub-agents are shown.
+const RUN_FILES: [&str; 2] = [AGENTS_FILE, "TOOLS.md"];
 
 /// Projects whose files are kept; beyond it the one that was not looked at for longest is forgotten.
 const PROJECTS_MAX: usize = 256;
@@ -129,6 +133,21 @@ impl SystemPrompt {
         Arc::clone(of.frames.entry(shape).or_insert_with(frame))
     }
 
+    /// That of a sub-agent: of the files only what is to be done how, and what it was sent for.
+    pub fn frame_of_run(&self, run: &RunSpec, policy: &Policy, tools: &[ToolSpec], project: Option<&Path>) -> Frame {
+        let tools: Arc<[ToolSpec]> = tools.iter().filter(|tool| policy.permits(&tool.name).is_ok()).cloned().collect();
+        let made = self.made();
+        let mut bootstrap = made.files.bootstrap();
+        bootstrap.retain(|file| RUN_FILES.contains(&file.name));
+        if let Some(path) = project {
+            let agents = made.projects.get(path).and_then(|of| of.agents.as_ref()).map(|seen| Arc::clone(&seen.text));
+            bootstrap.retain(|file| file.name != AGENTS_FILE);
+            bootstrap.splice(0..0, agents.map(|content| BootstrapFile { name: AGENTS_FILE, content }));
+        }
+        let system = self.prompt(Hint::None, &tools, &bootstrap, None, &[], project);
+        Frame::new(format!("{system}{SYSTEM_SEPARATOR}{}", run.instruction()), tools)
+    }
+
     /// Looks at the files of a project again if they may have changed. Blocks: for the blocking pool.
     pub fn refresh_project(&self, path: &Path, ports: &Ports) {
         let now = ports.clock.mono();
@@ -219,21 +238,33 @@ impl SystemPrompt {
 
     fn make(&self, shape: Shape, bootstrap: &[BootstrapFile], files: &Files, project: Option<&Path>) -> Frame {
         let tools = self.offers.get(shape.offer).cloned().unwrap_or_default();
+        let memory = files.memory().filter(|_| shape.memory);
+        Frame::new(self.prompt(shape.hint, &tools, bootstrap, memory, files.skills(), project), Arc::clone(&tools))
+    }
+
+    fn prompt(
+        &self,
+        hint: Hint,
+        tools: &[ToolSpec],
+        bootstrap: &[BootstrapFile],
+        memory: Option<&str>,
+        skills: &[Skill],
+        project: Option<&Path>,
+    ) -> String {
         let project = project.map(Path::to_string_lossy);
-        let parts = SystemParts {
+        system_prompt(&SystemParts {
             agent: &self.config.agent,
             version: env!("CARGO_PKG_VERSION"),
             os: OS,
             arch: ARCH,
             workspace: &self.workspace.to_string_lossy(),
             project: project.as_deref(),
-            hint: shape.hint,
-            tools: &tools,
+            hint,
+            tools,
             bootstrap,
-            memory: files.memory().filter(|_| shape.memory),
-            skills: files.skills(),
-        };
-        Frame::new(system_prompt(&parts), Arc::clone(&tools))
+            memory,
+            skills,
+        })
     }
 
     fn made(&self) -> MutexGuard<'_, Made> {

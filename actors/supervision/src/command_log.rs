@@ -36,7 +36,8 @@ fn of_turns(event: &Event) -> bool {
         | Kind::Channel
         | Kind::Outbox
         | Kind::Memory
-        | Kind::Cron => {
+        | Kind::Cron
+        | Kind::Subagent => {
             let is_plain = matches!(event.event, EventName::Started | EventName::Exited | EventName::Recovered);
             is_plain && event.session.is_none() && event.panic.is_none()
         }

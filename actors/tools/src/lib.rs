@@ -25,6 +25,8 @@ mod paths;
 mod place;
 mod read_file;
 mod run;
+mod spawn;
+mod subagents;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -36,4 +38,6 @@ pub use catalog::{Builder, Catalog, ToolsConfig};
 pub use cron::Cron;
 pub use domain::request::ToolSpec;
 pub use exec::{ExecConfig, SandboxChoice, SandboxMode, probe_sandbox};
+pub use spawn::Spawn;
+pub use subagents::Subagents;
 pub use tool::{Call, Outcome, Tool};

@@ -38,15 +38,19 @@ pub(crate) struct Deps {
 
 /// Runs the call and reports it.
 pub(crate) async fn call(deps: Arc<Deps>, message: RunTool) {
-    let RunTool { stamp, key, source, route, scope, call, pulse, cancel, reply_to } = message;
+    let RunTool { stamp, key, source, scope, run, route, call, pulse, cancel, reply_to } = message;
     let (id, name) = (call.id.clone(), call.name.clone());
     let counted = Counted::new(&deps, &call, stamp);
     let policies = &deps.catalog.policies;
-    let policy = policies.of(policies.kind(&key, &source));
+    let policy = match &run {
+        Some(run) => &Arc::new(run.policy(policies)),
+        None => policies.of(policies.kind(&key, &source)),
+    };
     let outcome = match deps.catalog.prepare(call.clone(), policy) {
         Err(problem) => Outcome::error(format!("Error: {problem}")),
         Ok(prepared) => {
-            outcome(&deps, prepared, call, (key.clone(), policy, scope), (source, route), (stamp, pulse), &cancel).await
+            let asker = Asker { key: key.clone(), source, route, policy: Arc::clone(policy), scope };
+            outcome(&deps, prepared, call, asker, (stamp, pulse), &cancel).await
         }
     };
     counted.ended(outcome.end);
@@ -147,12 +151,20 @@ fn word(end: ToolEnd) -> &'static str {
     }
 }
 
+/// On whose behalf a call runs.
+struct Asker {
+    key: SessionKey,
+    source: Source,
+    route: Route,
+    policy: Arc<Policy>,
+    scope: Option<Arc<Scope>>,
+}
+
 async fn outcome(
     deps: &Deps,
     prepared: Prepared,
     call: ToolCall,
-    (key, policy, scope): (SessionKey, &Arc<Policy>, Option<Arc<Scope>>),
-    (source, route): (Source, Route),
+    Asker { key, source, route, policy, scope }: Asker,
     (stamp, pulse): (Stamp, Pulse),
     cancel: &CancellationToken,
 ) -> Outcome {
@@ -166,7 +178,7 @@ async fn outcome(
         key: key.clone(),
         source,
         route,
-        policy: Arc::clone(policy),
+        policy,
         scope,
         stamp,
         arguments,

@@ -247,7 +247,8 @@ fn is_shared(event: &Event) -> bool {
             | Kind::Provider
             | Kind::Tools
             | Kind::Memory
-            | Kind::Cron => true,
+            | Kind::Cron
+            | Kind::Subagent => true,
             Kind::Session | Kind::ToolCall | Kind::Channel | Kind::Outbox => false,
         }
 }

@@ -206,7 +206,7 @@ fn conversation(messages: Vec<Value>) -> Result<TurnBody, Wrong> {
         let message = format!("'{param}' is empty");
         return Err(Wrong::at(param, "invalid_value", message));
     }
-    Ok(TurnBody { content: content.into(), context, history, ephemeral: false, event: None })
+    Ok(TurnBody { content: content.into(), context, history, ephemeral: false, ..TurnBody::text("") })
 }
 
 /// Adds what the model is shown of an earlier message; pictures are only mentioned.

@@ -429,6 +429,7 @@ impl Sessions for Backend {
             Mail::Close { reply, .. } => drop(reply.send(Err(NotClosed::Busy))),
             Mail::Restore { reply } => drop(reply.send(Err(NotRestored::Nothing))),
             Mail::Queued(_)
+            | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }
             | Mail::Passivate

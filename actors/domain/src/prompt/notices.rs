@@ -5,6 +5,12 @@ use crate::ids::TurnId;
 /// Told to the user when a turn was cancelled.
 pub const CANCELLED_NOTICE: &str = "Stopped. This message was cancelled before it was fully answered.";
 
+/// Told in place of the report of a sub-agent whose time was over.
+pub const TIMED_OUT_NOTICE: &str = "Stopped: its time was over before it was done.";
+
+/// Told in place of the report of a sub-agent that has used up its tokens.
+pub const SPENT_NOTICE: &str = "Stopped: it had used up its tokens before it was done.";
+
 /// Told to the user when a message was dropped as too many others were waiting.
 pub const DROPPED_NOTICE: &str = "Dropped: too many messages were waiting. Please send it again if it still matters.";
 

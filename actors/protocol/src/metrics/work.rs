@@ -69,7 +69,7 @@ pub struct ByBound {
 }
 
 /// The bounds that are shown, so that a rule can ask how near one is.
-pub const BOUNDS: [&str; 17] = [
+pub const BOUNDS: [&str; 18] = [
     "connections_admin",
     "connections_api",
     "connections_webhook",
@@ -86,6 +86,7 @@ pub const BOUNDS: [&str; 17] = [
     "outbox_messages",
     "provider_permits",
     "queued_bytes",
+    "subagent_runs",
     "watched_turns",
 ];
 
@@ -138,6 +139,8 @@ pub struct WorkMetrics {
     pub frame_bytes: Gauge,
     /// Sessions that somebody watches or that have a remembered turn.
     pub hub_sessions: Gauge,
+    /// Runs of sub-agents that are open.
+    pub subagent_runs: Gauge,
     /// Turns whose end another actor waits for.
     pub watched_turns: Gauge,
     /// Bytes in caches.
@@ -173,6 +176,7 @@ impl Default for WorkMetrics {
             attachments_removed_bytes: Counter::default(),
             frame_bytes: Gauge::default(),
             hub_sessions: Gauge::default(),
+            subagent_runs: Gauge::default(),
             watched_turns: Gauge::default(),
             cache_bytes: Family::default(),
             spans: Family::default(),
@@ -212,6 +216,7 @@ impl WorkMetrics {
         to.register("attachments_removed_bytes", bytes, self.attachments_removed_bytes.clone());
         to.register("frame_bytes", "Bytes of requests and frames under way", self.frame_bytes.clone());
         to.register("hub_sessions", "Sessions watched or remembered by the hub", self.hub_sessions.clone());
+        to.register("subagent_runs", "Runs of sub-agents that are open", self.subagent_runs.clone());
         to.register("watched_turns", "Turns whose end another actor waits for", self.watched_turns.clone());
         to.register("cache_bytes", "Bytes in caches", self.cache_bytes.clone());
         to.register("spans", "Spans of turns", self.spans.clone());

@@ -212,6 +212,7 @@ impl Handler<Mail> for Toy {
             Mail::CancelTurn { .. }
             | Mail::Queue { .. }
             | Mail::ReadTurn { .. }
+            | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }
             | Mail::Close { .. }

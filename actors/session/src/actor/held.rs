@@ -116,7 +116,8 @@ impl Session {
             | Mail::Status { .. }
             | Mail::Passivate
             | Mail::CancelTurn { .. }
-            | Mail::ReadTurn { .. } => {}
+            | Mail::ReadTurn { .. }
+            | Mail::Run { .. } => {}
         }
     }
 }

@@ -6,6 +6,7 @@ use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::budget::text_tokens;
 use domain::prompt::failed_notice;
 use domain::scope::Scope;
+use domain::tally::Tally;
 use protocol::provider::{AskPermit, Complete, Event, FailureKind};
 use protocol::turn::Stamp;
 use tokio_util::sync::CancellationToken;
@@ -64,16 +65,26 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         live.machine.follow_goal(live.ledger.tally().goal.as_ref());
         let (Some(context), Some((accepted, body, _))) = (&mut live.context, live.machine.body()) else { return };
-        let kind = self.shared.config.policies.kind(self.lease.key(), &accepted.source);
+        let policies = &self.shared.config.policies;
+        let run = body.run.as_ref().or(live.ledger.tally().run.as_ref()).cloned();
+        let kind = match &run {
+            Some(run) => policies.kind(&run.parent, &run.source),
+            None => policies.kind(self.lease.key(), &accepted.source),
+        };
+        let scope = live.ledger.scope().or(run.as_ref().and_then(|run| run.scope.as_ref()));
+        // Before its first answer, the transcript of a sub-agent does not say for which model it was made.
+        let own = run.as_ref().filter(|_| live.ledger.tally().run.is_none());
+        let own = own.map(|run| Tally { preset: run.model.clone(), ..live.ledger.tally().clone() });
         let asked = Asked {
             key: self.lease.key(),
             tools: call.tools,
             nudge: call.nudge,
             kind,
-            project: live.ledger.scope().map(|scope| &*scope.project_path),
+            project: scope.map(|scope| &*scope.project_path),
+            run: run.as_deref(),
             mark: mark_of(accepted),
             trim: call.trim,
-            tally: live.ledger.tally(),
+            tally: own.as_ref().unwrap_or(live.ledger.tally()),
             goal: live.machine.goal(),
             begins_anew: live.machine.begins_anew(),
         };

@@ -1,9 +1,11 @@
 //! Answers what the transcript says about a turn.
 
 use std::io;
+use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::ids::TurnId;
+use domain::run::RunSpec;
 use protocol::session::TurnRecord;
 use tokio::sync::oneshot;
 
@@ -33,6 +35,15 @@ impl Session {
                 // The asker sees a closed channel: it is not known, which is not the same as that there is nothing.
                 Err(_) => drop(reply),
             }),
+        }
+    }
+
+    /// Says what it was sent to do, once it knows.
+    pub(super) fn tell_run(&self, reply: oneshot::Sender<(Arc<RunSpec>, Option<TurnId>)>) {
+        let Life::Live(live) = &self.state else { return };
+        let said = live.machine.body().and_then(|(_, body, _)| body.run.clone());
+        if let Some(run) = said.or_else(|| live.ledger.tally().run.clone()) {
+            answer(reply, (run, live.machine.first_open()));
         }
     }
 

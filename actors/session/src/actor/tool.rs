@@ -21,16 +21,17 @@ impl Session {
         }
         let Some((stamp, cancel)) = self.asker(round) else { return };
         let Life::Live(live) = &self.state else { return };
-        let said = live.machine.body().map(|(accepted, ..)| (accepted.source.clone(), accepted.route.clone()));
-        let Some((source, route)) = said else { return };
-        let scope = live.ledger.scope().cloned();
+        let Some((accepted, body, _)) = live.machine.body() else { return };
+        let (source, route) = (accepted.source.clone(), accepted.route.clone());
+        let run = body.run.as_ref().or(live.ledger.tally().run.as_ref()).cloned();
+        let scope = live.ledger.scope().or(run.as_ref().and_then(|run| run.scope.as_ref())).cloned();
         let id = call.id.clone();
         let name = call.name.clone();
         let key = self.lease.key().clone();
         let pulse = self.pulse();
-        let run =
-            RunTool { stamp, key, source, route, scope, call, pulse, cancel, reply_to: ctx.address().recipient() };
-        if tell_front(&self.neighbours.tools, &self.shared.mail.tools, run).is_err() {
+        let reply_to = ctx.address().recipient();
+        let ask = RunTool { stamp, key, source, scope, run, route, call, pulse, cancel, reply_to };
+        if tell_front(&self.neighbours.tools, &self.shared.mail.tools, ask).is_err() {
             let content = vec![Content::text(format!("Error: {NO_FRONT_END}."))];
             self.step(Input::ToolFinished(ToolResult { call: id, name, content, is_error: true }, None), ctx);
             return;

@@ -5,9 +5,11 @@
 //! | the same one, with the same result, [`SAME_MAX`] times in a row | refused; [`LOOP_MAX`] times: no tools at all |
 //! | the same path outside the workspace, refused [`REPEATS_MAX`] times in a turn | refused for good |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use domain::chat::{Arguments, Content, Message, ToolCall, ToolResult};
+use domain::chat::{Arguments, Content, Message, ToolCall, ToolResult, plain_text};
+use domain::run::{STEPS_SHOWN, Step};
+use domain::text::ellipsis;
 use protocol::tools::{OUTSIDE_WORKSPACE, PERSISTED};
 
 use super::calls::synthetic;
@@ -19,6 +21,8 @@ const SAME_MAX: u32 = 3;
 const LOOP_MAX: u32 = 6;
 /// How often in a turn the same path may be refused before it is not looked at any more.
 const REPEATS_MAX: u32 = 2;
+/// Characters of what a call failed with that are kept.
+const STEP_CHARS_MAX: usize = 200;
 /// The argument that says which file is meant.
 const PATH: &str = "path";
 
@@ -35,6 +39,8 @@ pub struct Guard {
     same: u32,
     /// Paths that were refused.
     outside: BTreeMap<String, u32>,
+    /// The last calls that ended, oldest first.
+    steps: VecDeque<Step>,
 }
 
 // === impl Guard ===
@@ -75,12 +81,26 @@ impl Guard {
         {
             *self.outside.entry(path.to_owned()).or_default() += 1;
         }
+        self.step(call, result);
         let refused = text(result) == Some(LOOPS);
         if self.is_last(call) && (refused || self.last.as_ref().is_some_and(|(_, last)| is_same(last, result))) {
             self.same += 1;
         } else {
             self.same = 1;
             self.last = Some((call.clone(), result.clone()));
+        }
+    }
+
+    /// The last calls that ended, oldest first.
+    pub fn steps(&self) -> Vec<Step> {
+        self.steps.iter().cloned().collect()
+    }
+
+    fn step(&mut self, call: &ToolCall, result: &ToolResult) {
+        let failed = result.is_error.then(|| ellipsis(plain_text(&result.content).trim(), STEP_CHARS_MAX).into_owned());
+        self.steps.push_back(Step { tool: call.name.as_str().into(), failed });
+        if self.steps.len() > STEPS_SHOWN {
+            self.steps.pop_front();
         }
     }
 

@@ -270,6 +270,11 @@ impl Machine {
         self.inbox.waits(turn) || self.inbox.running() == Some(turn)
     }
 
+    /// The turn that runs, or else the first that waits.
+    pub fn first_open(&self) -> Option<TurnId> {
+        self.inbox.running().or_else(|| self.inbox.wanted().next().map(|item| item.turn))
+    }
+
     /// Whether a turn waits for its place.
     pub fn awaits_place(&self) -> bool {
         self.place == Place::Asked

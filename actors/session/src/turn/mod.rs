@@ -70,6 +70,7 @@ use domain::prompt::Nudge;
 use domain::queue::{QueueRules, QueueSet};
 use domain::request::ToolSpec;
 use domain::reset::Reason;
+use domain::run::RunSpec;
 use domain::transcript::{Addition, TurnClose};
 use protocol::edit::Compacted;
 use protocol::journal::{Accepted, Closes, InboxItem, LeftBy, LogPosition, Move, Out, Started, TurnEnd};
@@ -304,6 +305,8 @@ pub enum Record {
     Reset(Reason),
     /// What the session works on from now on, or how that ended.
     Goal(Goal),
+    /// What the session was sent to do: that of the running turn's body.
+    Run(Arc<RunSpec>),
     /// What the user said: the content of the running turn's body.
     User,
     /// A message that the turn took up: it was said for another turn, which ends with that.
@@ -346,6 +349,7 @@ impl Batch {
         let anew = self.records.iter().find_map(|record| match record {
             Record::Reset(reason) => Some(format!("reset: {}", reason.word())),
             Record::Goal(_)
+            | Record::Run(_)
             | Record::User
             | Record::Said(_)
             | Record::Queue(_)

@@ -10,6 +10,7 @@ use domain::ids::{Attempt, Seq, TurnId};
 use domain::prompt::Nudge;
 use domain::request::ToolSpec;
 use domain::reset::Reason;
+use domain::run::{Ended, Status};
 use domain::transcript::TurnClose;
 use protocol::journal::{Accepted, InboxItem, LogPosition, Out, TurnEnd};
 use protocol::turn::{Finished, Route, TurnProgress, TurnResult};
@@ -64,6 +65,8 @@ pub(super) struct Running {
     pub guard: Guard,
     /// Whether this round can call no tool.
     pub withheld: bool,
+    /// The rounds with tools that it had, once its answer comes behind them.
+    pub used_up: Option<u32>,
     /// What this round's model call is told behind the conversation.
     pub told: Option<Nudge>,
     /// How often more of the conversation may be summarised.
@@ -166,6 +169,7 @@ impl Running {
             pursuit: Pursuit::default(),
             guard: Guard::default(),
             withheld: false,
+            used_up: None,
             told: None,
             compactions: COMPACTIONS_MAX,
             overflowed: false,
@@ -219,6 +223,7 @@ impl Running {
             self.user_written = true;
             batch.records.extend(self.anew.map(Record::Reset));
             batch.records.extend(self.pursuit.take_new().map(Record::Goal));
+            batch.records.extend(self.body.run.clone().map(Record::Run));
             batch.records.push(Record::User);
         }
         batch
@@ -325,7 +330,41 @@ impl Running {
     /// What its end says to a chat that waits for no connection.
     pub fn replies(&self, rules: &Rules) -> Vec<Out> {
         let (Some(ending), Some(route)) = (&self.ending, self.item.push_route()) else { return Vec::new() };
-        replies(self.item.turn, route, &ending.text, &rules.push_limits)
+        let Some(run) = &self.body.run else {
+            return replies(self.item.turn, route, &ending.text, &rules.push_limits);
+        };
+        // Nobody wants to hear of a run whose parent was stopped or is gone.
+        if self.stop == Some(Why::Cancelled(Cancelled::Left)) {
+            return Vec::new();
+        }
+        let report = run.report(&self.run_ended(ending)).and_then(|report| serde_json::to_string(&report).ok());
+        report.map_or_else(Vec::new, |report| replies(self.item.turn, route, &report, &rules.push_limits))
+    }
+
+    /// How the run of a sub-agent ended.
+    fn run_ended(&self, ending: &Ending) -> Ended {
+        let status = match (ending.result, self.stop) {
+            (TurnResult::Done | TurnResult::Joined, _) => Status::Done,
+            (TurnResult::Failed | TurnResult::DeadLettered, _) => Status::Failed,
+            (TurnResult::Cancelled, Some(Why::Cancelled(Cancelled::TimedOut))) => Status::TimedOut,
+            (TurnResult::Cancelled, Some(Why::Cancelled(Cancelled::Spent))) => Status::OverBudget,
+            (TurnResult::Cancelled, _) => Status::Cancelled,
+        };
+        let steps = self.guard.steps();
+        Ended { status, text: ending.text.clone(), rounds_used_up: self.used_up, steps, usage: self.usage }
+    }
+
+    /// Whether the time of a sub-agent is over.
+    pub fn is_late(&self, now: Now) -> bool {
+        let limit = self.body.run.as_ref().map(|run| run.timeout_s).filter(|limit| *limit > 0);
+        let accepted_ms = self.accepted.as_ref().map_or(now.wall_ms, |accepted| accepted.accepted_ms);
+        limit.is_some_and(|limit| now.wall_ms.saturating_sub(accepted_ms) >= u64::from(limit) * 1000)
+    }
+
+    /// Whether a sub-agent has used up its tokens.
+    pub fn is_spent(&self) -> bool {
+        let limit = self.body.run.as_ref().map(|run| run.budget_tokens).filter(|limit| *limit > 0);
+        limit.is_some_and(|limit| self.usage.input_tokens.saturating_add(self.usage.output_tokens) >= limit)
     }
 
     /// A batch that answers every call that has no result.

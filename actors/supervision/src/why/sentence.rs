@@ -108,6 +108,7 @@ fn who(event: &Event) -> String {
         Kind::Outbox => "The deliverer".to_owned(),
         Kind::Memory => "The memory".to_owned(),
         Kind::Cron => "The scheduler".to_owned(),
+        Kind::Subagent => "The keeper of sub-agents".to_owned(),
         Kind::Log | Kind::Journal | Kind::Registry | Kind::Session | Kind::Provider | Kind::Tools => {
             format!("The actor {name}")
         }

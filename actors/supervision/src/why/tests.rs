@@ -27,6 +27,7 @@ impl Book {
             Kind::Registry => ActorPath("/registry".into()),
             Kind::Memory => ActorPath("/memory".into()),
             Kind::Cron => ActorPath("/cron".into()),
+            Kind::Subagent => ActorPath("/subagent".into()),
             Kind::Process | Kind::Log | Kind::Provider | Kind::Tools => ActorPath("/".into()),
         };
         let mut event = Event::new(name, path, kind);

@@ -109,6 +109,7 @@ impl Bench {
             source: self.session.1.clone(),
             route: self.route.clone(),
             scope: self.scope.clone(),
+            run: None,
             call,
             pulse: self.pulse.clone(),
             cancel: self.cancel.clone(),

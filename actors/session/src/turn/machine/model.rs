@@ -7,10 +7,11 @@ use protocol::provider::Delta;
 use protocol::turn::TurnProgress;
 
 use super::Machine;
+use crate::inbox::Cancelled;
 use crate::turn::calls::{self, Calls};
 use crate::turn::pursuit::Onward;
 use crate::turn::runner::{Next, Runner, Terms};
-use crate::turn::running::Phase;
+use crate::turn::running::{Phase, Why};
 use crate::turn::{Call, Effect, Now, Record, Tools};
 
 // === impl Machine ===
@@ -18,6 +19,11 @@ use crate::turn::{Call, Effect, Now, Record, Tools};
 impl Machine {
     pub(super) fn ask_permit(&mut self, out: &mut Vec<Effect>) {
         let Some(turn) = self.turn.as_deref_mut() else { return };
+        if turn.is_spent() {
+            turn.stop = Some(Why::Cancelled(Cancelled::Spent));
+            self.wind_up(out);
+            return;
+        }
         turn.round += 1;
         turn.boundary = false;
         turn.phase = Phase::WaitingForPermit;
@@ -74,6 +80,7 @@ impl Machine {
         turn.usage = turn.usage.plus(message.usage);
         let rounds = turn.pursuit.rounds(rules.max_tool_iterations);
         let used_up = (turn.round > rounds).then_some(rounds);
+        turn.used_up = used_up;
         let blank = message.text.trim().is_empty();
         let next = turn.runner.judge(&mut message, Terms { withheld: turn.withheld, used_up });
         // Whoever goes round in circles, has nothing to say or comes to no end is sent no further.

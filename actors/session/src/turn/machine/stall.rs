@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Machine;
+use crate::inbox::Cancelled;
 use crate::turn::running::{Phase, Why};
 use crate::turn::{Effect, Now, Waits};
 
@@ -39,6 +40,10 @@ impl Machine {
             return;
         }
         let Some(turn) = self.turn.as_deref() else { return };
+        if turn.stop.is_none() && turn.is_late(now) {
+            self.stop_running(Why::Cancelled(Cancelled::TimedOut), now, out);
+            return;
+        }
         if !self.is_over(turn.progress.max(heard), now) {
             return;
         }

@@ -25,7 +25,12 @@ fn follow(goal: &mut Option<Arc<Goal>>, record: &Record) {
     match record {
         Record::Goal(new) => *goal = Some(Arc::new(new.clone())),
         Record::Reset(_) => *goal = None,
-        Record::User | Record::Said(_) | Record::Queue(_) | Record::Assistant(..) | Record::Tool(_) => {}
+        Record::User
+        | Record::Run(_)
+        | Record::Said(_)
+        | Record::Queue(_)
+        | Record::Assistant(..)
+        | Record::Tool(_) => {}
     }
 }
 

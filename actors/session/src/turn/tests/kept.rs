@@ -37,7 +37,7 @@ pub(super) fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
 
 pub(super) fn keep(kept: &mut Kept, record: Record) {
     match record {
-        Record::Said(_) | Record::Queue(_) | Record::Goal(_) => panic!("not in these lives"),
+        Record::Said(_) | Record::Queue(_) | Record::Goal(_) | Record::Run(_) => panic!("not in these lives"),
         Record::Reset(_) => assert!(!kept.user, "a reset after the question"),
         Record::User => {
             assert!(!kept.user, "the user's line is there twice");

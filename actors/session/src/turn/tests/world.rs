@@ -242,6 +242,7 @@ impl World {
                     Record::Goal(goal) => self.keep_goal(turn, goal),
                     record @ (Record::Reset(_)
                     | Record::User
+                    | Record::Run(_)
                     | Record::Queue(_)
                     | Record::Assistant(..)
                     | Record::Tool(_)) => keep(self.turns.get_mut(&turn).unwrap(), record),

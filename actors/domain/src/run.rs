@@ -1,0 +1,246 @@
+//! Runs: what a session sends a sub-agent to do, and what that reports. Pure.
+//!
+//! A run is a session of its own, with the key `agent:<id>:subagent:<run id>`. What it was sent to do rides in the body of
+//! its first message, and stands before that in its transcript as a `custom` entry of type [`RUN`], which is how it is
+//! known over restarts. Its id is made of the call that asked for it: whoever repeats that call means the same run.
+
+mod report;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{BadId, RunId, SessionKey, Source, ToolCallId, TurnId};
+use crate::keys::{AgentId, Base, Key, Place};
+use crate::policy::{Pattern, Policies, Policy, Profile, ToolRule};
+use crate::scope::Scope;
+use crate::transcript::Entry;
+
+pub use report::{Ended, REPORT_BYTES_MAX, Report, STEPS_SHOWN, Status, Step, is_silent};
+
+/// The `customType` of the entry.
+pub const RUN: &str = "greenroom.run";
+/// Characters of a label that was made of a task.
+const LABEL_CHARS_MAX: usize = 30;
+/// Tools that no sub-agent has, whatever its parent may.
+const NEVER: [&str; 8] =
+    ["spawn", "subagents", "cron", "message", "gateway", "sessions_spawn", "sessions_send", "agents_list"];
+
+/// What a sub-agent was sent to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunSpec {
+    /// The run.
+    pub run: RunId,
+    /// Whose it is.
+    pub parent: SessionKey,
+    /// The turn that asked for it.
+    pub turn: TurnId,
+    /// The door of that turn: with the parent it decides what the run may do.
+    pub source: Source,
+    /// For people.
+    pub label: Arc<str>,
+    /// What is to be done.
+    pub task: Arc<str>,
+    /// The preset of the model; the parent's kind of session decides otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Arc<str>>,
+    /// The tools that it is given, of those that its parent has; empty for all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Arc<str>>,
+    /// Seconds after which it is stopped; 0 for no limit.
+    #[serde(default)]
+    pub timeout_s: u32,
+    /// Tokens, read and written, after which it is stopped; 0 for no limit.
+    #[serde(default)]
+    pub budget_tokens: u64,
+    /// Whether it outlives a stop of its parent.
+    #[serde(default)]
+    pub detached: bool,
+    /// Where the parent's answer to its report goes: a route, as JSON. `None`: it is only kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<Value>,
+    /// Where it works, if not in the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Arc<Scope>>,
+    /// The run that it does once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<RunId>,
+}
+
+// === impl RunId ===
+
+impl RunId {
+    /// That of a call.
+    pub fn of_call(turn: TurnId, call: &ToolCallId) -> Self {
+        Self(uuid::Uuid::new_v5(&turn.0, call.0.as_bytes()))
+    }
+}
+
+// === impl RunSpec ===
+
+impl RunSpec {
+    /// The key of its session.
+    pub fn key(&self) -> Result<SessionKey, BadId> {
+        child_key(&self.parent, self.run)
+    }
+
+    /// What it may do: what its parent may, and less.
+    pub fn policy(&self, policies: &Policies) -> Policy {
+        let parent = policies.of(policies.kind(&self.parent, &self.source));
+        let names = |names: &mut dyn Iterator<Item = &str>| names.map(|name| Pattern::Name(name.to_owned())).collect();
+        let allow = names(&mut self.tools.iter().map(|name| &**name));
+        let deny = names(&mut NEVER.into_iter());
+        let mut policy = Policy::clone(parent);
+        policy.tools.push(ToolRule { profile: Profile::Full, allow, deny });
+        policy
+    }
+
+    /// What stands in the system prompt.
+    pub fn instruction(&self) -> String {
+        format!(
+            "# You are a sub-agent\n\nAnother agent sent you to do one task, named {:?}. Nobody can answer questions: decide \
+             what is not said, and say what you decided. Do the task and nothing else. Your last message is the report that \
+             the other agent is given, and all that it is given: it must say what was found or done, what was not, and where \
+             files are.",
+            self.label
+        )
+    }
+}
+
+/// A label for a task that has none.
+pub fn label_of(task: &str) -> String {
+    let line = task.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("task");
+    crate::text::first_chars(line, LABEL_CHARS_MAX).to_owned()
+}
+
+/// The key of a run's session.
+pub fn child_key(parent: &SessionKey, run: RunId) -> Result<SessionKey, BadId> {
+    let agent = match Key::from(parent).base {
+        Base::Agent(agent, _) => agent,
+        Base::Chat { .. }
+        | Base::WebSocket(_)
+        | Base::Api(_)
+        | Base::Cli(_)
+        | Base::Hook(_)
+        | Base::Cron(_)
+        | Base::Dream(_)
+        | Base::Node(_)
+        | Base::AcpBridge(_)
+        | Base::Unified
+        | Base::Heartbeat
+        | Base::Global
+        | Base::Unknown
+        | Base::Other(_) => AgentId::default(),
+    };
+    SessionKey::new(&Key::of(Base::Agent(agent, Place::Subagent(run.to_string()))).to_string())
+}
+
+/// The run whose session that is, as far as its key says.
+pub fn run_of(key: &SessionKey) -> Option<RunId> {
+    match Key::from(key).base {
+        Base::Agent(_, Place::Subagent(id)) => id.parse().ok(),
+        Base::Agent(_, _)
+        | Base::Chat { .. }
+        | Base::WebSocket(_)
+        | Base::Api(_)
+        | Base::Cli(_)
+        | Base::Hook(_)
+        | Base::Cron(_)
+        | Base::Dream(_)
+        | Base::Node(_)
+        | Base::AcpBridge(_)
+        | Base::Unified
+        | Base::Heartbeat
+        | Base::Global
+        | Base::Unknown
+        | Base::Other(_) => None,
+    }
+}
+
+/// The run that an entry says its session is.
+pub fn set_by(entry: &Entry) -> Option<Arc<RunSpec>> {
+    entry.custom(RUN)?.and_then(|data| serde_json::from_str(data).ok())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::keys::SessionKind;
+    use crate::policy::Denied;
+    use crate::transcript::{Head, custom_line, read_lines};
+
+    pub(crate) fn spec(parent: &str, source: &str) -> RunSpec {
+        RunSpec {
+            run: RunId(Uuid::from_u128(7)),
+            parent: SessionKey::new(parent).unwrap(),
+            turn: TurnId(Uuid::from_u128(1)),
+            source: Source::new(source).unwrap(),
+            label: "toads".into(),
+            task: "Count the toads.".into(),
+            model: None,
+            tools: Vec::new(),
+            timeout_s: 0,
+            budget_tokens: 0,
+            detached: false,
+            route: None,
+            scope: None,
+            retry_of: None,
+        }
+    }
+
+    #[test]
+    fn every_parent_has_children_of_the_kind_and_the_same_call_is_the_same_run() {
+        for (parent, agent) in [
+            ("agent:work:main", "work"),
+            ("agent:a:telegram:group:5:thread:6", "a"),
+            ("websocket:garden", "main"),
+            ("cli:direct", "main"),
+            ("unified:default", "main"),
+            ("cron:job", "main"),
+        ] {
+            let key = spec(parent, "ws").key().unwrap();
+            assert_eq!(key.as_str(), format!("agent:{agent}:subagent:00000000-0000-0000-0000-000000000007"));
+            assert_eq!(Key::from(&key).kind("main"), SessionKind::Subagent);
+            assert_eq!((Key::from(&key).subagent_depth(), run_of(&key)), (1, Some(RunId(Uuid::from_u128(7)))));
+        }
+        let (turn, call) = (TurnId(Uuid::from_u128(3)), ToolCallId("call_1".into()));
+        assert_eq!(RunId::of_call(turn, &call), RunId::of_call(turn, &call));
+        assert_ne!(RunId::of_call(turn, &call), RunId::of_call(TurnId(Uuid::from_u128(4)), &call));
+        assert_ne!(RunId::of_call(turn, &call), RunId::of_call(turn, &ToolCallId("call_2".into())));
+    }
+
+    #[test]
+    fn it_may_do_what_its_parent_may_and_less() {
+        let policies = Policies::default();
+        let owners = spec("websocket:garden", "ws").policy(&policies);
+        assert_eq!((owners.permits("exec"), owners.permits("spawn")), (Ok(()), Err(Denied::Denied)));
+        assert!(["cron", "message", "subagents"].iter().all(|tool| owners.permits(tool).is_err()));
+        let narrowed = RunSpec { tools: vec!["read_file".into(), "spawn".into()], ..spec("cli:direct", "cli") };
+        let narrowed = narrowed.policy(&policies);
+        let allowed = ["read_file", "exec", "spawn"].map(|tool| narrowed.permits(tool).is_ok());
+        assert_eq!(allowed, [true, false, false]);
+        let strangers = spec("agent:main:main", "telegram:bot").policy(&policies);
+        assert!(strangers.permits("read_file").is_err() && strangers.confines());
+    }
+
+    #[test]
+    fn the_transcript_says_what_it_is() {
+        let spec = RunSpec { timeout_s: 5, route: Some(serde_json::json!({"kind": "live"})), ..spec("a:b", "ws") };
+        let head = Head { id: "a".into(), parent: None, timestamp_ms: 1 };
+        let line = custom_line(&head, RUN, serde_json::to_string(&spec).ok().as_deref());
+        assert_eq!(read_lines(line.as_bytes()).entries().iter().find_map(set_by), Some(Arc::new(spec)));
+    }
+
+    #[test]
+    fn a_task_makes_a_label() {
+        assert_eq!(
+            label_of("\n  Count all the toads in the pond behind the house\nnow"),
+            "Count all the toads in the pon"
+        );
+        assert_eq!(label_of(" \n"), "task");
+    }
+}

@@ -1,0 +1,159 @@
+//! The keeper of runs: what sessions send sub-agents to do.
+//!
+//! | message | from | answer | durable when it answers |
+//! |---|---|---|---|
+//! | [`RunMail::Spawn`] | the tool `spawn` | [`Spawned`] or [`NotSpawned`] | the run: it will end, and its end be reported |
+//! | [`RunMail::List`] | tools, doors | [`RunRow`]s | – |
+//! | [`RunMail::Send`] | the tool `subagents` | whether it was taken | the message |
+//! | [`RunMail::Wait`] | tools | [`RunRow`]s, when they have ended and their reports wait for the parent | what they say |
+//! | [`RunMail::Cancel`] | the tool `subagents`, doors | how many are being stopped | – |
+//! | [`RunMail::CancelChildren`] | doors, at a stop or the end of a session | – | – |
+//! | [`RunMail::Reported`] | the channel that hands reports over | – | – |
+//!
+//! One enum, so that a tool and a door need one recipient.
+
+use std::sync::Arc;
+
+use domain::chat::Usage;
+use domain::ids::{RunId, SessionKey, TurnId};
+use domain::run::RunSpec;
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::turn::TurnResult;
+
+/// The push channel that hands reports to the parents' sessions.
+pub const REPORTS: &str = "session";
+
+/// Everything that reaches the keeper from outside.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub enum RunMail {
+    /// Begin this run, unless it has begun: then the answer is about that.
+    Spawn {
+        /// What is to be done.
+        spec: Arc<RunSpec>,
+        /// Whether the asker takes the result itself, so that nothing is reported.
+        waits: bool,
+        /// The answer.
+        reply: oneshot::Sender<Result<Spawned, NotSpawned>>,
+    },
+    /// The runs of a session, or all of them: those that are open, and the last ones that ended.
+    List {
+        /// Whose.
+        parent: Option<SessionKey>,
+        /// The answer, oldest first.
+        reply: oneshot::Sender<Vec<RunRow>>,
+    },
+    /// Say something to a run.
+    Send {
+        /// Whose it is.
+        parent: SessionKey,
+        /// Which.
+        run: RunId,
+        /// The same again says nothing again.
+        id: Arc<str>,
+        /// What.
+        text: String,
+        /// Whether it was taken, or why not.
+        reply: oneshot::Sender<Result<(), String>>,
+    },
+    /// Tell when these runs have ended; with `any`, when one of them has.
+    Wait {
+        /// Which.
+        runs: Vec<RunId>,
+        /// Whether one is enough.
+        any: bool,
+        /// The answer: those that have ended.
+        reply: oneshot::Sender<Vec<RunRow>>,
+    },
+    /// Stop a run; `parent` is whose it has to be.
+    Cancel {
+        /// Whose.
+        parent: Option<SessionKey>,
+        /// Which.
+        run: RunId,
+        /// Whether it was open.
+        reply: oneshot::Sender<bool>,
+    },
+    /// Stop the runs of a session that are not detached.
+    CancelChildren {
+        /// Whose.
+        parent: SessionKey,
+    },
+    /// The report of a run waits for its parent now.
+    Reported {
+        /// Which.
+        run: RunId,
+    },
+}
+
+/// A run that has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spawned {
+    /// It.
+    pub run: RunId,
+    /// Its session.
+    pub key: SessionKey,
+    /// Whether the same call had begun it before.
+    pub again: bool,
+}
+
+/// Why a run was not begun; the text is for the model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotSpawned {
+    /// A sub-agent has none of its own.
+    #[error("a sub-agent cannot have sub-agents of its own")]
+    TooDeep,
+    /// Too many are open.
+    #[error("{open} sub-agents of this session are running, and no more are allowed; wait for one of them")]
+    OfSession {
+        /// How many.
+        open: usize,
+    },
+    /// Too many are open in the whole process.
+    #[error("{open} sub-agents are running in this process, and no more are allowed; try again later")]
+    OfProcess {
+        /// How many.
+        open: usize,
+    },
+    /// The journal did not take it.
+    #[error("it cannot be begun: {0}")]
+    Refused(String),
+}
+
+/// What is known of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunRow {
+    /// It.
+    pub run: RunId,
+    /// Whose it is.
+    pub parent: SessionKey,
+    /// Its session.
+    pub key: SessionKey,
+    /// For people.
+    pub label: Arc<str>,
+    /// `starting`, `running`, `done`, `failed`, `cancelled` …
+    pub state: &'static str,
+    /// Its turn.
+    pub turn: TurnId,
+    /// When it began, ms since 1970.
+    pub since_ms: u64,
+    /// Whether it outlives a stop of its parent.
+    pub detached: bool,
+    /// What it said last, once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<Arc<str>>,
+    /// What it has used, once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// The word for how a run ended.
+pub fn ended_word(result: TurnResult) -> &'static str {
+    match result {
+        TurnResult::Done | TurnResult::Joined => "done",
+        TurnResult::Failed | TurnResult::DeadLettered => "failed",
+        TurnResult::Cancelled => "cancelled",
+    }
+}

@@ -1,0 +1,342 @@
+//! Performs what the machine decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Supervised, WrapFuture};
+use domain::body::{TurnBody, body_hash};
+use domain::ids::{MessageId, RunId, SessionKey, Source, TurnId};
+use domain::run::{RunSpec, run_of};
+use protocol::journal::{DuplicateState, Enqueue, Enqueued, Journal};
+use protocol::metrics::{ByBound, ByKind, Metrics, gauge};
+use protocol::registry::Sessions;
+use protocol::session::{Mail, TurnRecord};
+use protocol::subagent::{NotSpawned, REPORTS, RunMail, RunRow, Spawned};
+use protocol::supervision::Kind;
+use protocol::turn::{PushRoute, Route, TurnEnded, TurnResult, TurnWatch};
+use supervision::ports::Ports;
+use supervision::{Child, Kernel, Placement, RestartPolicy, tell};
+use tokio::sync::oneshot;
+
+use crate::machine::{Ask, Effect, End, Input, Machine, OPEN_MAX, Verdict};
+
+/// Where it stands in the tree.
+const PATH: &str = "/subagent";
+/// Where it runs.
+const ARBITER: usize = 0;
+/// How often it is asked how open runs are, should their ends have been missed.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often a session that does not know yet what it was sent to do is asked again, and after how long.
+const ASKS_MAX: u32 = 600;
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The longest message to a run, in bytes.
+const SAID_BYTES_MAX: usize = 64 * 1024;
+
+/// What the actor needs.
+pub struct Deps {
+    /// The outside world.
+    pub ports: Ports,
+    /// The counters.
+    pub metrics: Metrics,
+    /// Keeps messages.
+    pub journal: Arc<dyn Journal>,
+    /// Reaches sessions.
+    pub sessions: Arc<dyn Sessions>,
+    /// Tells of ends.
+    pub watch: Arc<dyn TurnWatch>,
+}
+
+/// The actor.
+pub struct Keeper {
+    deps: Arc<Deps>,
+    machine: Machine,
+    next: Ask,
+    spawns: BTreeMap<Ask, oneshot::Sender<Result<Spawned, NotSpawned>>>,
+    waits: BTreeMap<Ask, oneshot::Sender<Vec<RunRow>>>,
+    cancels: BTreeMap<Ask, oneshot::Sender<bool>>,
+    /// Whether it looks for the runs that the journal has from before.
+    recovers: bool,
+}
+
+/// Sessions can be started now, and those with work go on.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+struct Recover;
+
+// === impl Keeper ===
+
+impl Keeper {
+    /// Starts the one keeper of this process. It is restarted however often it crashes.
+    pub fn start(kernel: &Kernel, place: &dyn Placement, policy: RestartPolicy, deps: Deps) -> Addr<Self> {
+        let mut child = Child::new(PATH, Kind::Subagent);
+        child.policy = RestartPolicy { intensity: u32::MAX, ..policy };
+        deps.metrics.work.limit.get_or_create(&ByBound { bound: "subagent_runs" }).set(gauge(OPEN_MAX));
+        drop(deps.metrics.mailbox_messages.get_or_create(&ByKind { kind: Kind::Subagent.word() }));
+        let deps = Arc::new(deps);
+        kernel.spawn(child, place, ARBITER, move |_| Self::new(deps))
+    }
+
+    /// Lets it look for the runs that the journal has from before: sessions can be started from now on.
+    pub fn recover(keeper: &Addr<Self>) {
+        // One that is gone has nobody to tell.
+        let _ = tell(&keeper.clone().recipient(), Recover);
+    }
+
+    fn new(deps: Arc<Deps>) -> Self {
+        let (spawns, waits, cancels) = Default::default();
+        Self { deps, machine: Machine::default(), next: 0, spawns, waits, cancels, recovers: false }
+    }
+
+    fn ask(&mut self) -> Ask {
+        self.next += 1;
+        self.next
+    }
+
+    fn step(&mut self, input: Input, ctx: &mut Context<Self>) {
+        for effect in self.machine.step(input) {
+            self.perform(effect, ctx);
+        }
+        self.deps.metrics.work.subagent_runs.set(gauge(self.machine.open().count()));
+    }
+
+    fn perform(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        match effect {
+            Effect::Begin { spec, turn, waits } => self.begin(spec, turn, waits, ctx),
+            Effect::Watch { key, turn } => {
+                if self.deps.watch.watch(&key, turn, ctx.address().recipient()).is_err() {
+                    tracing::warn!(session = %key, "too many turns are watched: the end of a run is looked for");
+                }
+            }
+            Effect::AskEnd { key, turn } => self.ask_end(&key, turn, ctx),
+            Effect::Stop { key } => {
+                // Nobody waits for the answer: its turn's end says how it went. One that sleeps has to be woken for it.
+                let (reply, _) = oneshot::channel();
+                if self.deps.sessions.tell(&key, Mail::Stop { all: true, reply }).is_err() {
+                    tracing::warn!(session = %key, "a sub-agent cannot be stopped now");
+                }
+            }
+            Effect::Drop { key, turn } => {
+                if self.deps.sessions.tell(&key, Mail::CancelTurn { turn }).is_err() {
+                    tracing::warn!(session = %key, "a sub-agent cannot be stopped now");
+                }
+            }
+            Effect::Spawned(ask, answer) => drop(self.spawns.remove(&ask).map(|reply| reply.send(answer))),
+            Effect::Rows(ask, rows) => drop(self.waits.remove(&ask).map(|reply| reply.send(rows))),
+            Effect::Cancelled(ask, was) => drop(self.cancels.remove(&ask).map(|reply| reply.send(was))),
+        }
+    }
+
+    fn begin(&mut self, spec: Arc<RunSpec>, turn: TurnId, waits: bool, ctx: &mut Context<Self>) {
+        let run = spec.run;
+        let message = match first_message(&spec, turn, waits) {
+            Ok(message) => message,
+            Err(why) => return self.step(Input::Enqueued { run, verdict: Verdict::Refused(why) }, ctx),
+        };
+        if let Err(many) = self.deps.watch.watch(&message.key, turn, ctx.address().recipient()) {
+            return self.step(Input::Enqueued { run, verdict: Verdict::Refused(many.to_string()) }, ctx);
+        }
+        // A stop or the end of the turn that asks is the end of its runs.
+        if self.deps.watch.watch(&spec.parent, spec.turn, ctx.address().recipient()).is_err() {
+            tracing::warn!(session = %spec.parent, "too many turns are watched: a run may outlive its parent's turn");
+        }
+        let verdict = self.deps.journal.enqueue(message);
+        ctx.spawn(verdict.into_actor(self).map(move |verdict, keeper, ctx| {
+            let verdict = verdict_of(verdict);
+            if verdict != Verdict::Accepted {
+                keeper.deps.watch.unwatch(turn);
+            }
+            keeper.step(Input::Enqueued { run, verdict }, ctx);
+        }));
+    }
+
+    fn ask_end(&mut self, key: &SessionKey, turn: TurnId, ctx: &mut Context<Self>) {
+        let (reply, record) = oneshot::channel();
+        if self.deps.sessions.tell(key, Mail::ReadTurn { turn, reply }).is_err() {
+            return;
+        }
+        ctx.spawn(record.into_actor(self).map(move |record, keeper, ctx| {
+            let end = match record {
+                Ok(Some(TurnRecord::Ended { result, text, usage, .. })) => End { result, text: text.into(), usage },
+                // It runs, or it is not known how it stands: its end is told, or looked for later.
+                Ok(Some(TurnRecord::Open)) | Err(_) => return,
+                Ok(None) => End { result: TurnResult::Cancelled, text: "".into(), usage: Default::default() },
+            };
+            keeper.step(Input::Ended { turn, end }, ctx);
+        }));
+    }
+
+    /// Finds the runs that the journal has from before.
+    fn look_for_runs(&mut self, ctx: &mut Context<Self>) {
+        let unfinished = self.deps.journal.unfinished();
+        ctx.spawn(unfinished.into_actor(self).map(|unfinished, keeper, ctx| {
+            for key in unfinished.unwrap_or_default().into_iter().map(|one| one.key) {
+                if run_of(&key).is_some() {
+                    keeper.ask_run(key, ASKS_MAX, ctx);
+                }
+            }
+        }));
+    }
+
+    fn ask_run(&mut self, key: SessionKey, tries: u32, ctx: &mut Context<Self>) {
+        let (reply, answer) = oneshot::channel();
+        // One that is quarantined is asked again, as is one that has not read its message.
+        let _ = self.deps.sessions.tell(&key, Mail::Run { reply });
+        ctx.spawn(answer.into_actor(self).map(move |answer, keeper, ctx| match answer {
+            Ok((spec, Some(turn))) => {
+                let now_ms = keeper.deps.ports.clock.wall_ms();
+                keeper.step(Input::Found { spec, turn, now_ms }, ctx);
+            }
+            // It has ended since.
+            Ok((_, None)) => {}
+            Err(_) if tries > 0 => {
+                ctx.run_later(ASK_AGAIN, move |keeper, ctx| keeper.ask_run(key, tries - 1, ctx));
+            }
+            Err(_) => tracing::warn!(session = %key, "a sub-agent does not say what it is"),
+        }));
+    }
+
+    fn say(
+        &mut self,
+        (parent, run, id): (&SessionKey, RunId, &str),
+        text: String,
+        reply: oneshot::Sender<Result<(), String>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let message = match self.machine.key_of(parent, run) {
+            None => Err("there is no such sub-agent of this session".to_owned()),
+            Some(_) if text.len() > SAID_BYTES_MAX => Err("the message is too long".to_owned()),
+            Some(key) => message(key.clone(), id, Route::Live, &TurnBody::text(text), &self.deps.ports),
+        };
+        let message = match message {
+            Ok(message) => message,
+            Err(why) => return drop(reply.send(Err(why))),
+        };
+        let verdict = self.deps.journal.enqueue(message);
+        ctx.spawn(verdict.into_actor(self).map(move |verdict, _, _| {
+            let taken = match verdict_of(verdict) {
+                Verdict::Accepted | Verdict::Open(_) | Verdict::Over(_) => Ok(()),
+                Verdict::Refused(why) => Err(why),
+            };
+            // Whoever asked may be gone.
+            let _ = reply.send(taken);
+        }));
+    }
+}
+
+fn source() -> Result<Source, String> {
+    Source::new(domain::event::EventKind::Subagent.source()).map_err(|bad| bad.to_string())
+}
+
+/// The message with which a run begins. Unless somebody waits for it, its end is reported.
+fn first_message(spec: &Arc<RunSpec>, turn: TurnId, waits: bool) -> Result<Enqueue, String> {
+    let key = spec.key().map_err(|bad| bad.to_string())?;
+    let body = TurnBody { run: Some(Arc::clone(spec)), ..TurnBody::text(&*spec.task) }.encode();
+    let route = if waits {
+        Route::Live
+    } else {
+        let (chat, thread) = (spec.parent.as_str().into(), Some(spec.run.to_string().into()));
+        Route::Push(PushRoute { channel: REPORTS.into(), account: "".into(), chat, thread })
+    };
+    let message_id = MessageId::new(&format!("run:{}", spec.run)).map_err(|bad| bad.to_string())?;
+    let (source, body_hash) = (source()?, body_hash(&body));
+    Ok(Enqueue { key, turn, source, message_id, route, body_hash, body: body.into(), retry_of: None })
+}
+
+fn message(key: SessionKey, id: &str, route: Route, body: &TurnBody, ports: &Ports) -> Result<Enqueue, String> {
+    let body = body.encode();
+    let message_id = MessageId::new(id).map_err(|bad| bad.to_string())?;
+    let turn = TurnId(ports.ids.uuid_v7());
+    let (source, body_hash) = (source()?, body_hash(&body));
+    Ok(Enqueue { key, turn, source, message_id, route, body_hash, body: body.into(), retry_of: None })
+}
+
+fn verdict_of(verdict: Result<Enqueued, oneshot::error::RecvError>) -> Verdict {
+    match verdict {
+        Ok(Enqueued::Accepted { .. }) => Verdict::Accepted,
+        Ok(Enqueued::Duplicate { turn, state: DuplicateState::Open }) => Verdict::Open(turn),
+        Ok(Enqueued::Duplicate { turn, state: DuplicateState::Ended }) => Verdict::Over(turn),
+        // The same call asks for the same run, though it may be told otherwise: of another turn's route, for one.
+        Ok(Enqueued::Conflict { turn }) => Verdict::Open(turn),
+        Ok(Enqueued::Busy { why, .. }) => Verdict::Refused(format!("too busy ({why:?}); try again later")),
+        Ok(Enqueued::Quarantined { .. }) => Verdict::Refused("its session is held back after crashes".to_owned()),
+        Ok(Enqueued::Draining) | Err(_) => Verdict::Refused("the gateway is stopping".to_owned()),
+    }
+}
+
+impl Actor for Keeper {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        if self.recovers {
+            self.look_for_runs(ctx);
+        }
+        ctx.run_interval(LOOK_EVERY, |keeper, ctx| {
+            let open: Vec<_> = keeper.machine.open().map(|(key, turn)| (key.clone(), turn)).collect();
+            for (key, turn) in open {
+                keeper.ask_end(&key, turn, ctx);
+            }
+        });
+    }
+}
+
+impl Supervised for Keeper {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        // Those who waited ask again, or are told that it is not known.
+        *self = Self { recovers: self.recovers, ..Self::new(Arc::clone(&self.deps)) };
+    }
+}
+
+impl Handler<RunMail> for Keeper {
+    type Result = ();
+
+    fn handle(&mut self, mail: RunMail, ctx: &mut Self::Context) {
+        match mail {
+            RunMail::Spawn { spec, waits, reply } => {
+                let (ask, turn) = (self.ask(), TurnId(self.deps.ports.ids.uuid_v7()));
+                self.spawns.insert(ask, reply);
+                let now_ms = self.deps.ports.clock.wall_ms();
+                self.step(Input::Spawn { ask, spec, waits, turn, now_ms }, ctx);
+            }
+            // Whoever asked may be gone, here as below.
+            RunMail::List { parent, reply } => drop(reply.send(self.machine.rows(parent.as_ref()))),
+            RunMail::Send { parent, run, id, text, reply } => self.say((&parent, run, &id), text, reply, ctx),
+            RunMail::Wait { runs, any, reply } => {
+                let ask = self.ask();
+                self.waits.insert(ask, reply);
+                self.waits.retain(|_, reply| !reply.is_closed());
+                self.step(Input::Wait { ask, runs, any }, ctx);
+            }
+            RunMail::Cancel { parent, run, reply } => {
+                let ask = self.ask();
+                self.cancels.insert(ask, reply);
+                self.step(Input::Cancel { ask, parent, run }, ctx);
+            }
+            RunMail::CancelChildren { parent } => self.step(Input::CancelChildren { parent, turn: None }, ctx),
+            RunMail::Reported { run } => self.step(Input::Reported { run }, ctx),
+        }
+    }
+}
+
+impl Handler<Recover> for Keeper {
+    type Result = ();
+
+    fn handle(&mut self, _: Recover, ctx: &mut Self::Context) {
+        self.recovers = true;
+        self.look_for_runs(ctx);
+    }
+}
+
+impl Handler<TurnEnded> for Keeper {
+    type Result = ();
+
+    fn handle(&mut self, ended: TurnEnded, ctx: &mut Self::Context) {
+        let TurnEnded { key, turn, result, text, usage, .. } = ended;
+        let stopped = matches!(result, TurnResult::Cancelled | TurnResult::DeadLettered);
+        if stopped && run_of(&key).is_none() {
+            self.step(Input::CancelChildren { parent: key, turn: Some(turn) }, ctx);
+            return;
+        }
+        self.step(Input::Ended { turn, end: End { result, text, usage } }, ctx);
+    }
+}

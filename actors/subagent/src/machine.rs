@@ -1,0 +1,343 @@
+//! What is open, who waits for it, and what is stopped. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use domain::chat::Usage;
+use domain::ids::{RunId, SessionKey, TurnId};
+use domain::keys::Key;
+use domain::run::{RunSpec, is_silent};
+use domain::text::first_chars;
+use protocol::subagent::{NotSpawned, RunRow, Spawned, ended_word};
+use protocol::turn::TurnResult;
+
+/// Runs of one session that may be open.
+pub const OPEN_OF_SESSION_MAX: usize = 5;
+/// Runs of the process that may be open.
+pub const OPEN_MAX: usize = 64;
+/// Runs that have ended and are still known.
+const ENDED_KEPT: usize = 256;
+/// Who may wait at a time; whoever comes then is answered at once.
+const WAITING_MAX: usize = 1024;
+/// Characters that are kept of what a run said last.
+const TEXT_CHARS_MAX: usize = 16_000;
+
+/// Names whoever waits for an answer.
+pub type Ask = u64;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A run is asked for; `turn` is its turn's id, should it begin now.
+    Spawn { ask: Ask, spec: Arc<RunSpec>, waits: bool, turn: TurnId, now_ms: u64 },
+    /// The journal has its verdict.
+    Enqueued { run: RunId, verdict: Verdict },
+    /// The journal has an open run from before.
+    Found { spec: Arc<RunSpec>, turn: TurnId, now_ms: u64 },
+    /// A turn ended.
+    Ended { turn: TurnId, end: End },
+    /// A report waits for its parent.
+    Reported { run: RunId },
+    /// Somebody waits for the end of runs.
+    Wait { ask: Ask, runs: Vec<RunId>, any: bool },
+    /// Somebody stops a run.
+    Cancel { ask: Ask, parent: Option<SessionKey>, run: RunId },
+    /// The children of a session are stopped, or those of one of its turns.
+    CancelChildren { parent: SessionKey, turn: Option<TurnId> },
+}
+
+/// What the journal says of a run that was to begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It begins.
+    Accepted,
+    /// It had begun, under that turn, and has not ended.
+    Open(TurnId),
+    /// It has ended.
+    Over(TurnId),
+    /// It was not taken.
+    Refused(String),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    pub result: TurnResult,
+    pub text: Arc<str>,
+    pub usage: Usage,
+}
+
+/// What to do, in order.
+#[derive(Debug, PartialEq)]
+pub enum Effect {
+    /// Watch its turn and enqueue it; answer with [`Input::Enqueued`].
+    Begin { spec: Arc<RunSpec>, turn: TurnId, waits: bool },
+    /// Watch its turn.
+    Watch { key: SessionKey, turn: TurnId },
+    /// Ask how that turn ended; answer with [`Input::Ended`].
+    AskEnd { key: SessionKey, turn: TurnId },
+    /// Stop what the session does: its parent is told.
+    Stop { key: SessionKey },
+    /// End that turn, of which nobody wants to hear.
+    Drop { key: SessionKey, turn: TurnId },
+    /// Whoever asked for a run is answered.
+    Spawned(Ask, Result<Spawned, NotSpawned>),
+    /// Whoever waited is answered.
+    Rows(Ask, Vec<RunRow>),
+    /// Whoever stopped a run is answered.
+    Cancelled(Ask, bool),
+}
+
+/// The runs that are known.
+#[derive(Debug, Default)]
+pub struct Machine {
+    runs: BTreeMap<RunId, Run>,
+    /// Those that have ended, in the order of that.
+    ended: VecDeque<RunId>,
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Run {
+    spec: Arc<RunSpec>,
+    key: SessionKey,
+    turn: TurnId,
+    since_ms: u64,
+    waits: bool,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// These asked for it; perhaps it has ended already.
+    Starting {
+        asks: Vec<Ask>,
+        end: Option<End>,
+    },
+    Running,
+    Ended {
+        end: End,
+        told: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Waiting {
+    ask: Ask,
+    runs: Vec<RunId>,
+    any: bool,
+}
+
+// === impl Machine ===
+
+impl Machine {
+    /// Takes one input.
+    pub fn step(&mut self, input: Input) -> Vec<Effect> {
+        let mut out = Vec::new();
+        match input {
+            Input::Spawn { ask, spec, waits, turn, now_ms } => self.spawn(ask, (spec, waits, turn, now_ms), &mut out),
+            Input::Enqueued { run, verdict } => self.enqueued(run, verdict, &mut out),
+            Input::Found { spec, turn, now_ms } => self.found(spec, turn, now_ms, &mut out),
+            Input::Ended { turn, end } => self.turn_ended(turn, end),
+            Input::Reported { run } => self.reported(run),
+            Input::Wait { ask, runs, any } if self.waiting.len() < WAITING_MAX => {
+                self.waiting.push(Waiting { ask, runs, any });
+            }
+            Input::Wait { ask, runs, .. } => out.push(Effect::Rows(ask, self.rows_of(&runs))),
+            Input::Cancel { ask, parent, run } => {
+                let is_his = |of: &&Run| parent.as_ref().is_none_or(|parent| of.spec.parent == *parent);
+                let open = self.runs.get(&run).filter(|run| run.is_open()).filter(is_his);
+                out.extend(open.map(|run| Effect::Stop { key: run.key.clone() }));
+                out.push(Effect::Cancelled(ask, open.is_some()));
+            }
+            Input::CancelChildren { parent, turn } => {
+                let of_turn = |run: &&Run| turn.is_none_or(|turn| run.spec.turn == turn);
+                let open = self.runs.values().filter(|run| run.is_open() && !run.spec.detached);
+                let children = open.filter(|run| run.spec.parent == parent).filter(of_turn);
+                out.extend(children.map(|run| Effect::Drop { key: run.key.clone(), turn: run.turn }));
+            }
+        }
+        self.answer(&mut out);
+        out
+    }
+
+    /// What is known of the runs of a session, or of all; oldest first.
+    pub fn rows(&self, parent: Option<&SessionKey>) -> Vec<RunRow> {
+        let of = |run: &&Run| parent.is_none_or(|parent| run.spec.parent == *parent);
+        let mut rows: Vec<RunRow> = self.runs.values().filter(of).map(Run::row).collect();
+        rows.sort_by_key(|row| (row.since_ms, row.run));
+        rows
+    }
+
+    /// The key of a run of that parent.
+    pub fn key_of(&self, parent: &SessionKey, run: RunId) -> Option<&SessionKey> {
+        self.runs.get(&run).filter(|run| run.spec.parent == *parent).map(|run| &run.key)
+    }
+
+    /// The turns of the runs that are open.
+    pub fn open(&self) -> impl Iterator<Item = (&SessionKey, TurnId)> {
+        self.runs.values().filter(|run| run.is_open()).map(|run| (&run.key, run.turn))
+    }
+
+    fn spawn(
+        &mut self,
+        ask: Ask,
+        (spec, waits, turn, since_ms): (Arc<RunSpec>, bool, TurnId, u64),
+        out: &mut Vec<Effect>,
+    ) {
+        if let Some(run) = self.runs.get_mut(&spec.run) {
+            run.waits |= waits;
+            match &mut run.state {
+                State::Starting { asks, .. } => asks.push(ask),
+                State::Running | State::Ended { .. } => out.push(Effect::Spawned(ask, Ok(run.spawned(true)))),
+            }
+            return;
+        }
+        let open = self.runs.values().filter(|run| run.is_open());
+        let all = open.clone().count();
+        let own = open.filter(|run| run.spec.parent == spec.parent).count();
+        let refused = match spec.key() {
+            _ if Key::from(&spec.parent).subagent_depth() > 0 => Err(NotSpawned::TooDeep),
+            _ if own >= OPEN_OF_SESSION_MAX => Err(NotSpawned::OfSession { open: own }),
+            _ if all >= OPEN_MAX => Err(NotSpawned::OfProcess { open: all }),
+            Err(bad) => Err(NotSpawned::Refused(bad.to_string())),
+            Ok(key) => Ok(key),
+        };
+        match refused {
+            Err(why) => out.push(Effect::Spawned(ask, Err(why))),
+            Ok(key) => {
+                out.push(Effect::Begin { spec: Arc::clone(&spec), turn, waits });
+                let run =
+                    Run { key, turn, since_ms, waits, state: State::Starting { asks: vec![ask], end: None }, spec };
+                self.runs.insert(run.spec.run, run);
+            }
+        }
+    }
+
+    fn enqueued(&mut self, id: RunId, verdict: Verdict, out: &mut Vec<Effect>) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let State::Starting { asks, end } = &mut run.state else { return };
+        let (asks, end) = (std::mem::take(asks), end.take());
+        let again = match verdict {
+            Verdict::Refused(why) => {
+                self.runs.remove(&id);
+                out.extend(asks.into_iter().map(|ask| Effect::Spawned(ask, Err(NotSpawned::Refused(why.clone())))));
+                return;
+            }
+            Verdict::Accepted => false,
+            Verdict::Open(turn) => {
+                run.turn = turn;
+                out.push(Effect::Watch { key: run.key.clone(), turn });
+                // It may have ended since.
+                out.push(Effect::AskEnd { key: run.key.clone(), turn });
+                true
+            }
+            Verdict::Over(turn) => {
+                run.turn = turn;
+                out.push(Effect::AskEnd { key: run.key.clone(), turn });
+                true
+            }
+        };
+        run.state = State::Running;
+        let spawned = run.spawned(again);
+        out.extend(asks.into_iter().map(|ask| Effect::Spawned(ask, Ok(spawned.clone()))));
+        let turn = run.turn;
+        if let Some(end) = end {
+            self.turn_ended(turn, end);
+        }
+    }
+
+    fn found(&mut self, spec: Arc<RunSpec>, turn: TurnId, since_ms: u64, out: &mut Vec<Effect>) {
+        let Ok(key) = spec.key() else { return };
+        if self.runs.contains_key(&spec.run) {
+            return;
+        }
+        out.push(Effect::Watch { key: key.clone(), turn });
+        // It may have ended since it was looked for.
+        out.push(Effect::AskEnd { key: key.clone(), turn });
+        self.runs.insert(spec.run, Run { key, turn, since_ms, waits: false, state: State::Running, spec });
+    }
+
+    fn turn_ended(&mut self, turn: TurnId, end: End) {
+        let Some(run) = self.runs.values_mut().find(|run| run.turn == turn && run.is_open()) else { return };
+        if let State::Starting { end: early, .. } = &mut run.state {
+            // The verdict of the journal is on its way.
+            *early = Some(end);
+            return;
+        }
+        let silent = end.result == TurnResult::Done && is_silent(&end.text);
+        let text = first_chars(&end.text, TEXT_CHARS_MAX).into();
+        run.state = State::Ended { told: run.waits || silent, end: End { text, ..end } };
+        self.ended.push_back(run.spec.run);
+        while self.ended.len() > ENDED_KEPT {
+            if let Some(oldest) = self.ended.pop_front() {
+                self.runs.remove(&oldest);
+            }
+        }
+    }
+
+    fn reported(&mut self, run: RunId) {
+        if let Some(State::Ended { told, .. }) = self.runs.get_mut(&run).map(|run| &mut run.state) {
+            *told = true;
+        }
+    }
+
+    /// Answers those who have waited long enough. A run that is not known has been over for long.
+    fn answer(&mut self, out: &mut Vec<Effect>) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|Waiting { ask, runs, any }| {
+            let over = |run: &RunId| self.runs.get(run).is_none_or(Run::is_over);
+            let ready = if *any { runs.iter().any(over) } else { runs.iter().all(over) };
+            if ready {
+                let over: Vec<RunId> = runs.iter().copied().filter(over).collect();
+                out.push(Effect::Rows(*ask, self.rows_of(&over)));
+            }
+            !ready
+        });
+        self.waiting = waiting;
+    }
+
+    fn rows_of(&self, runs: &[RunId]) -> Vec<RunRow> {
+        runs.iter().filter_map(|run| self.runs.get(run)).map(Run::row).collect()
+    }
+}
+
+// === impl Run ===
+
+impl Run {
+    fn is_open(&self) -> bool {
+        !matches!(self.state, State::Ended { .. })
+    }
+
+    /// Whether it has ended, and its report waits for the parent.
+    fn is_over(&self) -> bool {
+        matches!(self.state, State::Ended { told: true, .. })
+    }
+
+    fn spawned(&self, again: bool) -> Spawned {
+        Spawned { run: self.spec.run, key: self.key.clone(), again }
+    }
+
+    fn row(&self) -> RunRow {
+        let (state, end) = match &self.state {
+            State::Starting { .. } => ("starting", None),
+            State::Running => ("running", None),
+            State::Ended { end, .. } => (ended_word(end.result), Some(end)),
+        };
+        RunRow {
+            run: self.spec.run,
+            parent: self.spec.parent.clone(),
+            key: self.key.clone(),
+            label: Arc::clone(&self.spec.label),
+            state,
+            turn: self.turn,
+            since_ms: self.since_ms,
+            detached: self.spec.detached,
+            text: end.map(|end| Arc::clone(&end.text)),
+            usage: end.map(|end| end.usage),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use domain::ids::Source;
+use uuid::Uuid;
+
+use super::*;
+
+fn id(number: u128) -> RunId {
+    RunId(Uuid::from_u128(number))
+}
+
+fn turn(number: u128) -> TurnId {
+    TurnId(Uuid::from_u128(number))
+}
+
+fn spec(parent: &str, number: u128) -> RunSpec {
+    RunSpec {
+        run: id(number),
+        parent: SessionKey::new(parent).unwrap(),
+        turn: turn(1000),
+        source: Source::new("cli").unwrap(),
+        label: "toads".into(),
+        task: "Count.".into(),
+        model: None,
+        tools: Vec::new(),
+        timeout_s: 0,
+        budget_tokens: 0,
+        detached: false,
+        route: None,
+        scope: None,
+        retry_of: None,
+    }
+}
+
+fn spawn(machine: &mut Machine, spec: RunSpec, waits: bool) -> Vec<Effect> {
+    let number = spec.run.0.as_u128();
+    let ask = u64::try_from(number).unwrap();
+    machine.step(Input::Spawn { ask, spec: spec.into(), waits, turn: turn(number), now_ms: ask })
+}
+
+/// Begun, and accepted by the journal.
+fn runs(machine: &mut Machine, spec: RunSpec) {
+    let run = spec.run;
+    assert!(matches!(&spawn(machine, spec, false)[..], [Effect::Begin { .. }]));
+    let answered = machine.step(Input::Enqueued { run, verdict: Verdict::Accepted });
+    assert!(matches!(&answered[..], [Effect::Spawned(_, Ok(Spawned { again: false, .. }))]), "{answered:?}");
+}
+
+fn ended(number: u128, result: TurnResult, text: &str) -> Input {
+    Input::Ended { turn: turn(number), end: End { result, text: text.into(), usage: Usage::default() } }
+}
+
+fn states(machine: &Machine) -> Vec<&'static str> {
+    machine.rows(None).iter().map(|row| row.state).collect()
+}
+
+#[test]
+fn the_same_call_is_the_same_run() {
+    let mut machine = Machine::default();
+    spawn(&mut machine, spec("cli:direct", 1), false);
+    assert_eq!(spawn(&mut machine, spec("cli:direct", 1), false), [], "it waits for the same verdict");
+    let answered = machine.step(Input::Enqueued { run: id(1), verdict: Verdict::Accepted });
+    assert_eq!(answered.len(), 2);
+    let again = spawn(&mut machine, spec("cli:direct", 1), false);
+    assert!(matches!(&again[..], [Effect::Spawned(1, Ok(Spawned { again: true, .. }))]), "{again:?}");
+    assert_eq!(states(&machine), ["running"]);
+}
+
+#[test]
+fn one_of_before_is_followed_and_one_that_is_over_is_asked_for() {
+    let mut machine = Machine::default();
+    for (number, verdict) in [(1, Verdict::Open(turn(11))), (2, Verdict::Over(turn(12)))] {
+        spawn(&mut machine, spec("cli:direct", number), true);
+        let effects = machine.step(Input::Enqueued { run: id(number), verdict });
+        let of = turn(10 + number);
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::AskEnd { turn, .. } if *turn == of)));
+        machine.step(ended(10 + number, TurnResult::Done, "5"));
+    }
+    assert_eq!(states(&machine), ["done", "done"]);
+}
+
+#[test]
+fn what_the_journal_does_not_take_is_no_run() {
+    let mut machine = Machine::default();
+    spawn(&mut machine, spec("cli:direct", 1), false);
+    let answered = machine.step(Input::Enqueued { run: id(1), verdict: Verdict::Refused("full".to_owned()) });
+    assert_eq!(answered, [Effect::Spawned(1, Err(NotSpawned::Refused("full".to_owned())))]);
+    assert!(machine.rows(None).is_empty());
+}
+
+#[test]
+fn bounds_hold_per_session_and_for_all_and_ended_ones_do_not_count() {
+    let mut machine = Machine::default();
+    let refusal = |effects: Vec<Effect>| match effects.into_iter().next() {
+        Some(Effect::Spawned(_, Err(why))) => Some(why),
+        Some(_) | None => None,
+    };
+    for number in 1..=OPEN_OF_SESSION_MAX as u128 {
+        runs(&mut machine, spec("cli:a", number));
+    }
+    let open = OPEN_OF_SESSION_MAX;
+    assert_eq!(refusal(spawn(&mut machine, spec("cli:a", 90), false)), Some(NotSpawned::OfSession { open }));
+    machine.step(ended(1, TurnResult::Failed, ""));
+    runs(&mut machine, spec("cli:a", 91));
+    for number in 0..(OPEN_MAX - OPEN_OF_SESSION_MAX) as u128 {
+        runs(&mut machine, spec(&format!("cli:{number}"), 100 + number));
+    }
+    let refused = refusal(spawn(&mut machine, spec("cli:last", 500), false));
+    assert_eq!(refused, Some(NotSpawned::OfProcess { open: OPEN_MAX }));
+    let child = spec("cli:a", 1).key().unwrap();
+    assert_eq!(refusal(spawn(&mut machine, spec(child.as_str(), 501), false)), Some(NotSpawned::TooDeep));
+}
+
+#[test]
+fn whoever_waits_is_told_when_the_reports_are_with_the_parent() {
+    let mut machine = Machine::default();
+    runs(&mut machine, spec("cli:direct", 1));
+    runs(&mut machine, spec("cli:direct", 2));
+    assert_eq!(machine.step(Input::Wait { ask: 7, runs: vec![id(1), id(2)], any: false }), []);
+    assert_eq!(machine.step(Input::Wait { ask: 8, runs: vec![id(1), id(2)], any: true }), []);
+    assert_eq!(machine.step(ended(1, TurnResult::Done, "5")), [], "its report is under way");
+    let any = machine.step(Input::Reported { run: id(1) });
+    assert!(matches!(&any[..], [Effect::Rows(8, rows)] if rows.len() == 1 && rows[0].text.as_deref() == Some("5")));
+    // Whoever has nothing to say reports nothing.
+    let all = machine.step(ended(2, TurnResult::Done, "NO_REPLY"));
+    assert!(matches!(&all[..], [Effect::Rows(7, rows)] if rows.len() == 2), "{all:?}");
+    let unknown = machine.step(Input::Wait { ask: 9, runs: vec![id(99)], any: false });
+    assert_eq!(unknown, [Effect::Rows(9, Vec::new())], "it has been over for long");
+}
+
+#[test]
+fn an_end_that_comes_before_the_verdict_is_not_lost() {
+    let mut machine = Machine::default();
+    spawn(&mut machine, spec("cli:direct", 1), true);
+    machine.step(ended(1, TurnResult::Done, "5"));
+    machine.step(Input::Wait { ask: 3, runs: vec![id(1)], any: false });
+    let told = machine.step(Input::Enqueued { run: id(1), verdict: Verdict::Accepted });
+    assert!(matches!(&told[..], [Effect::Spawned(1, Ok(_)), Effect::Rows(3, _)]), "{told:?}");
+}
+
+#[test]
+fn a_stop_ends_the_children_of_that_session_or_turn_but_not_detached_ones() {
+    let mut machine = Machine::default();
+    runs(&mut machine, spec("cli:a", 1));
+    runs(&mut machine, RunSpec { detached: true, ..spec("cli:a", 2) });
+    runs(&mut machine, RunSpec { turn: turn(2000), ..spec("cli:a", 3) });
+    runs(&mut machine, spec("cli:b", 4));
+    let dropped = |machine: &mut Machine, of| {
+        let parent = SessionKey::new("cli:a").unwrap();
+        let effects = machine.step(Input::CancelChildren { parent, turn: of });
+        let turns = effects.iter().filter_map(|effect| match effect {
+            Effect::Drop { turn, .. } => Some(*turn),
+            Effect::Begin { .. }
+            | Effect::Watch { .. }
+            | Effect::AskEnd { .. }
+            | Effect::Stop { .. }
+            | Effect::Spawned(..)
+            | Effect::Rows(..)
+            | Effect::Cancelled(..) => None,
+        });
+        turns.collect::<Vec<_>>()
+    };
+    assert_eq!(dropped(&mut machine, Some(turn(1000))), [turn(1)]);
+    assert_eq!(dropped(&mut machine, None), [turn(1), turn(3)]);
+    machine.step(ended(1, TurnResult::Cancelled, ""));
+    assert_eq!(dropped(&mut machine, None), [turn(3)]);
+    let others = SessionKey::new("cli:b").unwrap();
+    let cancelled = machine.step(Input::Cancel { ask: 1, parent: Some(others), run: id(3) });
+    assert_eq!(cancelled, [Effect::Cancelled(1, false)], "it is not his");
+    let cancelled = machine.step(Input::Cancel { ask: 1, parent: None, run: id(3) });
+    assert!(matches!(&cancelled[..], [Effect::Stop { .. }, Effect::Cancelled(1, true)]));
+}
+
+#[test]
+fn only_the_last_that_have_ended_are_known() {
+    let mut machine = Machine::default();
+    for number in 1..=(ENDED_KEPT + 3) as u128 {
+        runs(&mut machine, spec("cli:a", number));
+        machine.step(ended(number, TurnResult::Done, &"x".repeat(TEXT_CHARS_MAX + 5)));
+    }
+    let rows = machine.rows(None);
+    assert_eq!((rows.len(), rows[0].run), (ENDED_KEPT, id(4)));
+    assert_eq!(rows[0].text.as_ref().unwrap().len(), TEXT_CHARS_MAX);
+}
