@@ -185,15 +185,14 @@ impl Inbox {
         self.waiting.iter().filter(|item| self.why_cancelled(item.seq).is_none())
     }
 
-    /// Cancels the oldest ones until no more than `cap` are wanted, but no events. The first open turn counts as begun: it
-    /// is not one of them.
+    /// Cancels the oldest until no more than `cap` are wanted, but no events, nor the first open turn, which has begun.
     pub fn drop_oldest(&mut self, cap: usize) {
         let begun = usize::from(self.running.is_none());
         let wanted = |item: &&InboxItem| self.why_cancelled(item.seq).is_none();
         let waiting: Vec<&InboxItem> = self.waiting.iter().skip(begun).filter(wanted).collect();
         let surplus = waiting.len().saturating_sub(cap);
-        let said = waiting.into_iter().filter(|item| !item.event);
-        let dropped: Vec<Seq> = said.take(surplus).map(|item| item.seq).collect();
+        let dropped = waiting.into_iter().filter(|item| !item.event).take(surplus);
+        let dropped: Vec<Seq> = dropped.map(|item| item.seq).collect();
         self.cancelled.extend(dropped.into_iter().map(|seq| (seq, Cancelled::Dropped)));
     }
 
