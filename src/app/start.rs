@@ -67,13 +67,7 @@ impl App {
         let gauges = start_sessions(&loaded, purpose, &ground, &keepers, (&ends, &runs), &model, tools)?;
         let jobs = desk.map(|desk| cron::start(&loaded, &ground, &keepers, &ends, &desk));
         let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
-        let restart = match purpose {
-            Purpose::Gateway => {
-                let now_ms = ground.ports.clock.wall_ms();
-                Some(Arc::new(Restart::new(restart::take(&loaded.paths.run, now_ms), now_ms)))
-            }
-            Purpose::Embedded | Purpose::OneShot | Purpose::AtRest => None,
-        };
+        let restart = (purpose == Purpose::Gateway).then(|| restarts(&loaded, &ground));
         let deliverer = match purpose {
             Purpose::Gateway | Purpose::Embedded => {
                 let deliverer = start_deliverer(&loaded, &ground, &keepers, &board);
@@ -201,6 +195,11 @@ fn start_sessions(
         log: real.as_ref().map(|real| real.log.clone()),
         lost: Default::default(),
     })
+}
+
+fn restarts(loaded: &Loaded, ground: &Ground) -> Arc<Restart> {
+    let now_ms = ground.ports.clock.wall_ms();
+    Arc::new(Restart::new(restart::take(&loaded.paths.run, now_ms), now_ms))
 }
 
 /// Starts the keeper of runs, and opens the way of their reports to the sessions that sent for them.
