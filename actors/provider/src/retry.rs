@@ -110,7 +110,9 @@ impl fmt::Display for ErrorAnswer {
             200 => f.write_str("reported an error")?,
             status => write!(f, "answered {status}")?,
         }
-        if let Some(code) = self.codes.first() {
+        let status = self.status.to_string();
+        // Some providers give the status again as the code.
+        if let Some(code) = self.codes.iter().find(|code| **code != status) {
             write!(f, " ({})", ellipsis(code, CODE_CHARS_MAX))?;
         }
         if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
@@ -276,6 +278,8 @@ mod tests {
         let error = answered(401, &[], "Incorrect API key provided: sk-abcdefghijkl. And secret-1 too.\n\nBye");
         let told = failure("openai", Some("secret-1"), &error).detail;
         assert_eq!(told, "openai answered 401: Incorrect API key provided: … And … too. Bye");
+        let twice = failure("openai", None, &answered(401, &["401"], "No.")).detail;
+        assert_eq!(twice, "openai answered 401: No.");
         let long = failure("p", None, &answered(500, &[], &"é".repeat(1000))).detail;
         assert!(long.chars().count() <= MESSAGE_CHARS_MAX + 20, "{long}");
     }
