@@ -176,6 +176,12 @@ impl Layers {
         });
         let workspace = self.origin(source, &WORKSPACE.map(str::to_owned), None);
         let presets = choose_presets(&config, env, &provider);
+        for name in presets.iter().filter(|(_, preset)| preset.elsewhere.is_some()).map(|(name, _)| name) {
+            let place = Place::default().child("model_presets", "modelPresets").child(name, name);
+            let origin = self.origin(source, &place.steps, None);
+            let what = "needs another provider than the configured one, so it cannot be selected".into();
+            self.warnings.push(Warning::Doubtful { origin, path: place.shown, what });
+        }
         Assembled {
             config: used,
             provider,

@@ -19,6 +19,10 @@ async fn told(gateway: &Gateway, user: &str, text: &str) -> String {
     body["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
 }
 
+/// What `/model` says of those.
+const PRESETS: &str =
+    "Presets: default, fast. Of another provider than the configured one, so not here: far_away (openai).";
+
 /// Model, bound and level of thinking of the request for a message.
 async fn asked(gateway: &Gateway, model: &Model, user: &str) -> (String, u64, Value) {
     told(gateway, user, "hello").await;
@@ -33,7 +37,7 @@ async fn a_session_keeps_the_model_and_the_thinking_that_it_was_set_to() {
     let model = Model::start_on_thread();
     let place = Place::with_model(&model.url(), presets());
     let gateway = place.start().await;
-    assert_eq!(told(&gateway, "ann", "/model").await, "Model: scripted. Presets: default, far_away, fast.");
+    assert_eq!(told(&gateway, "ann", "/model").await, format!("Model: scripted. {PRESETS}"));
     assert_eq!(told(&gateway, "ann", "/think").await, "Thinking: as the provider chooses.");
     assert_eq!(asked(&gateway, &model, "ann").await, ("scripted".into(), 8192, Value::Null));
     assert_eq!(told(&gateway, "ann", "/model FAST").await, "From now on, small (preset fast) answers here.");
@@ -84,7 +88,7 @@ async fn the_default_preset_answers_where_no_other_was_chosen() {
     let place = Place::with_model(&model.url(), config);
     let gateway = place.start().await;
     assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("low")));
-    assert_eq!(told(&gateway, "ann", "/model").await, "Model: small. Presets: default, far_away, fast.");
+    assert_eq!(told(&gateway, "ann", "/model").await, format!("Model: small. {PRESETS}"));
     told(&gateway, "ann", "/think high").await;
     assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("high")));
     gateway.terminate().await;

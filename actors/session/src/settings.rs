@@ -92,10 +92,16 @@ fn folded(name: &str) -> String {
 
 /// The presets that there are.
 pub fn list(presets: &Presets) -> String {
-    let names: Vec<&str> = presets.keys().map(|name| &**name).collect();
-    match names.as_slice() {
-        [] => "No presets are configured.".to_owned(),
-        names => format!("Presets: default, {}.", names.join(", ")),
+    if presets.is_empty() {
+        return "No presets are configured.".to_owned();
+    }
+    let usable = presets.iter().filter(|(_, preset)| preset.elsewhere.is_none());
+    let usable = usable.fold("Presets: default".to_owned(), |list, (name, _)| format!("{list}, {name}"));
+    let other = |(name, preset): (&Arc<str>, &Preset)| Some(format!("{name} ({})", preset.elsewhere.as_deref()?));
+    let others: Vec<String> = presets.iter().filter_map(other).collect();
+    match others.as_slice() {
+        [] => format!("{usable}."),
+        others => format!("{usable}. Of another provider than the configured one, so not here: {}.", others.join(", ")),
     }
 }
 
