@@ -11,12 +11,13 @@ use journal::CheckReport;
 use serde::Serialize;
 use serde_json::json;
 use supervision::real::RealDisk;
+use tools::SandboxMode;
 
 use super::words::{latency, size};
 use super::{print, print_json, survey};
 use crate::app::lock::Lock;
 use crate::cli::{Output, Place};
-use crate::config::{FileState, Loaded, Paths};
+use crate::config::{FileState, Loaded, Paths, Sandbox};
 use crate::exit::{Exit, ExitCode, error_body};
 
 /// Segments that the log keeps at least.
@@ -49,7 +50,7 @@ pub fn run(place: &Place, output: Output) -> anyhow::Result<()> {
     checks.extend(webhook(&found));
     checks.extend(directories(&found));
     checks.extend([space(&found), journal(&found), attachments(&found.paths), locks(&found.paths)]);
-    checks.extend([sandbox(), file_limit(), clock()]);
+    checks.extend([sandbox(&found), file_limit(), clock()]);
     let bad = checks.iter().filter(|check| check.verdict == Verdict::Bad).count();
     let exit = (bad > 0).then(|| {
         let are = if bad == 1 { "is" } else { "are" };
@@ -273,12 +274,28 @@ fn locks(paths: &Paths) -> Check {
     check("locks", Verdict::Ok, held.map_or_else(|| "free".to_owned(), |holder| format!("held by {holder}")))
 }
 
-fn sandbox() -> Check {
-    match tools::probe_sandbox() {
-        tools::SandboxMode::Bubblewrap { .. } => check("sandbox", Verdict::Ok, "bubblewrap works; exec is sandboxed"),
-        tools::SandboxMode::Unavailable { reason } => {
-            check("sandbox", Verdict::Warning, format!("exec is refused: {reason}"))
+fn sandbox(found: &Loaded) -> Check {
+    let exec = &found.config.tools.exec;
+    let (verdict, detail) = isolation(exec.enable, exec.sandbox, tools::probe_sandbox);
+    check("sandbox", verdict, detail)
+}
+
+/// What becomes of commands, by `tools.exec`.
+fn isolation(enable: bool, sandbox: Sandbox, probe: impl FnOnce() -> SandboxMode) -> (Verdict, String) {
+    match (enable, sandbox) {
+        (false, _) => (Verdict::Ok, "not needed: tools.exec.enable is false, so no command runs".to_owned()),
+        (true, Sandbox::Off) => {
+            let others = match probe() {
+                SandboxMode::Bubblewrap { .. } => "those of confined sessions in bubblewrap".to_owned(),
+                SandboxMode::Unavailable { reason } => format!("those of confined sessions are refused: {reason}"),
+            };
+            let own = "tools.exec.sandbox is off: commands run without one and can read the keys in the configuration";
+            (Verdict::Warning, format!("{own}; {others}"))
         }
+        (true, Sandbox::Auto | Sandbox::Bwrap) => match probe() {
+            SandboxMode::Bubblewrap { .. } => (Verdict::Ok, "bubblewrap works; exec is sandboxed".to_owned()),
+            SandboxMode::Unavailable { reason } => (Verdict::Warning, format!("exec is refused: {reason}")),
+        },
     }
 }
 
@@ -311,6 +328,23 @@ mod tests {
         let told = attachments_in_words(sum(3, 6 << 20), sum(1, 2 << 20)).1;
         let gone = "a gateway removes 1 file of these, 2 MiB, that no message names, when it starts and daily";
         assert_eq!(told, format!("3 files, 6 MiB; {gone}"));
+    }
+
+    #[test]
+    fn what_becomes_of_commands_is_told_by_what_is_configured() {
+        let works = || SandboxMode::Bubblewrap { version: "bubblewrap 1".to_owned() };
+        let none = || SandboxMode::Unavailable { reason: "it is missing".to_owned() };
+        for (enable, sandbox, found, verdict, words) in [
+            (true, Sandbox::Auto, works(), Verdict::Ok, "bubblewrap works; exec is sandboxed"),
+            (true, Sandbox::Bwrap, none(), Verdict::Warning, "exec is refused: it is missing"),
+            (true, Sandbox::Off, none(), Verdict::Warning, "can read the keys"),
+            (true, Sandbox::Off, none(), Verdict::Warning, "confined sessions are refused: it is missing"),
+            (true, Sandbox::Off, works(), Verdict::Warning, "those of confined sessions in bubblewrap"),
+            (false, Sandbox::Off, none(), Verdict::Ok, "no command runs"),
+        ] {
+            let (is, told) = isolation(enable, sandbox, || found);
+            assert_eq!((is, told.contains(words)), (verdict, true), "{enable} {sandbox:?}: {told}");
+        }
     }
 
     #[test]

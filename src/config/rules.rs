@@ -12,7 +12,7 @@ use super::check::Place;
 use super::hooks;
 use super::key::{camel, closest};
 use super::presets;
-use super::schema::Config;
+use super::schema::{Config, Sandbox};
 use super::{BindingConfig, ResetMode};
 
 /// Bytes of a name in `session.identityLinks`: it is part of a session key.
@@ -256,6 +256,13 @@ pub fn doubtful(config: &Config) -> Vec<Doubt> {
         &["channels", "websocket", "allow_from"],
         None,
         "is empty, so nobody can connect",
+    );
+    doubt(
+        config.tools.exec.enable && config.tools.exec.sandbox == Sandbox::Off,
+        &["tools", "exec", "sandbox"],
+        None,
+        "is off: commands of your own sessions can read whatever the gateway can, this configuration with its keys too; \
+         sessions that are kept off the machine run none without a sandbox",
     );
     let maintenance = &config.session.maintenance;
     let limited = maintenance.prune_after_days.is_some()

@@ -415,3 +415,17 @@ fn the_workspace_is_certain_only_when_nothing_hides_it() {
         assert!(survey(&request(Some("/w"))).unwrap().workspace_known, "{text}");
     }
 }
+
+#[test]
+fn what_works_otherwise_than_one_may_think_is_told() {
+    let told = |text: &str, words: &str| {
+        let said = warned(text, &[]);
+        assert!(said.len() == 1 && said[0].contains(words), "{said:?}");
+    };
+    told(r#"{"tools": {"exec": {"sandbox": "off"}}}"#, "tools.exec.sandbox is off: commands of your own sessions");
+    assert_eq!(warned(r#"{"tools": {"exec": {"sandbox": "off", "enable": false}}}"#, &[]), [""; 0]);
+    let presets = r#"{"providers": {"openai": {"apiKey": "a"}, "deepseek": {"apiKey": "b"}},
+        "agents": {"defaults": {"model": "gpt-5"}},
+        "modelPresets": {"near": {"model": "gpt-5-mini"}, "farAway": {"model": "deepseek-chat"}}}"#;
+    told(presets, "modelPresets.far_away needs another provider than the configured one, so it cannot be selected");
+}

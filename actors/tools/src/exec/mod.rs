@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use domain::policy::{Access, Policy};
 use domain::request::ToolSpec;
+use domain::scope::{AccessMode, Scope};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use protocol::tools::ToolEnd;
@@ -163,6 +164,7 @@ impl Tool for Exec {
         }
         let request = Request {
             fence: self.fence.of(&call.key).scoped(call.scope.as_deref(), &call.policy),
+            confined: call.policy.confines() || is_restricted(call.scope.as_deref()),
             policy: call.policy.clone(),
             mode,
             command,
@@ -221,6 +223,8 @@ fn refuse(text: String) -> BoxFuture<'static, Outcome> {
 struct Request {
     fence: Arc<Fence>,
     policy: Arc<Policy>,
+    /// Whether nothing of the session may run outside of a sandbox.
+    confined: bool,
     mode: Mode,
     command: String,
     working_dir: String,
@@ -247,7 +251,7 @@ impl Request {
 
     /// Looks at the file system; blocks.
     fn invocation(mut self) -> Result<Invocation, String> {
-        if self.mode == Mode::Plain && self.policy.confines() {
+        if self.mode == Mode::Plain && self.confined {
             self.mode = confined(probe_sandbox())?;
         }
         let cwd = self.working_dir()?;
@@ -280,6 +284,11 @@ impl Request {
         environment.push((MARKER.into(), marker));
         Ok(Invocation { command, environment, cwd, marker: self.marker, timeout: self.timeout })
     }
+}
+
+/// Whether a session works in a project and may change nothing else.
+fn is_restricted(scope: Option<&Scope>) -> bool {
+    scope.is_some_and(|scope| scope.access_mode == AccessMode::Restricted)
 }
 
 /// How a command runs whose session is kept off the machine, where others run without a sandbox.

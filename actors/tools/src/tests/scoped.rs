@@ -51,7 +51,11 @@ fn a_restricted_project_is_changed_and_the_workspace_read() {
         ];
         calls(&mut bench, &cases).await;
         assert_eq!(bench.home.read("site/src/new.html"), "new");
-        assert_eq!(bench.exec("cat index.html").await.1, "hello\nExit code: 0");
+        let (end, text) = bench.exec("cat index.html; cat ../elsewhere/a").await;
+        assert!(!text.contains("other"), "its commands are in a sandbox, or do not run: {text}");
+        if let SandboxMode::Unavailable { .. } = probe_sandbox() {
+            assert_eq!((end, text.contains("only in a sandbox")), (ToolEnd::Error, true), "{text}");
+        }
         bench.be("telegram:7", "telegram");
         let (end, text) = bench.call("read_file", json!({"path": "index.html"})).await;
         assert_eq!(end, ToolEnd::Error, "a stranger has no files, and no project: {text}");
@@ -80,8 +84,14 @@ fn a_sandboxed_command_changes_the_project_and_only_reads_the_workspace() {
     if let SandboxMode::Unavailable { reason } = probe_sandbox() {
         return eprintln!("SKIPPED: no sandbox here: {reason}");
     }
+    for sandbox in [SandboxChoice::Auto, SandboxChoice::Off] {
+        sandboxed_project(sandbox);
+    }
+}
+
+fn sandboxed_project(sandbox: SandboxChoice) {
     run("sandboxed project", async {
-        let mut bench = scoped(AccessMode::Restricted, SandboxChoice::Auto);
+        let mut bench = scoped(AccessMode::Restricted, sandbox);
         let home = bench.home.home().canonicalize().unwrap().display().to_string();
         let (_, text) = bench.exec(&format!("pwd; echo new > b; cat {home}/workspace/skills/x/SKILL.md")).await;
         assert_eq!(text, format!("{home}/site\nskill\nExit code: 0"));
