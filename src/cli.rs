@@ -137,7 +137,9 @@ pub enum Command {
         subcommand,
         after_help = "Examples:\n  greenroom import nanobot --dry-run\n  greenroom import nanobot\n  \
         greenroom import openclaw /mnt/old/.openclaw --json\n\n\
-        The source is only read. What is here already stays; a differing copy is kept in import/ of the data directory.\n\
+        The source is only read. What is here already stays; a differing copy is kept in import/ of the data directory,\n\
+        and the exit code is 1. An untouched first configuration, and a session that only the built-in model answered\n\
+        (it is archived), give way.\n\
         A run that was cut short is simply run again. No gateway may run meanwhile."
     )]
     Import(Import),

@@ -56,7 +56,7 @@ pub fn onboard(paths: &Paths) -> Result<Report, OnboardError> {
         work.directory(beside)?;
     }
     let elsewhere = Some(paths.workspace.as_path()).filter(|workspace| *workspace != paths.data.join("workspace"));
-    work.file(&paths.config, &format!("{:#}\n", first_config(elsewhere)))?;
+    work.file(&paths.config, &first_config(elsewhere))?;
     work.directory(&paths.workspace)?;
     for name in DIRECTORIES {
         work.directory(&paths.workspace.join(name))?;
@@ -67,8 +67,13 @@ pub fn onboard(paths: &Paths) -> Result<Report, OnboardError> {
     Ok(work)
 }
 
+/// The text of a configuration that nobody changed since it was made: with the workspace at its usual place.
+pub fn untouched_config() -> String {
+    first_config(None)
+}
+
 /// Where to put a key, which model, and the three doors. With an empty key the offline model answers.
-fn first_config(workspace: Option<&Path>) -> Value {
+fn first_config(workspace: Option<&Path>) -> String {
     let zone = TimeZone::system();
     let zone = zone.iana_name().filter(|name| TimeZone::get(name).is_ok()).unwrap_or("UTC");
     let mut defaults = json!({
@@ -79,13 +84,14 @@ fn first_config(workspace: Option<&Path>) -> Value {
     if let (Some(workspace), Value::Object(defaults)) = (workspace.and_then(Path::to_str), &mut defaults) {
         defaults.insert("workspace".into(), workspace.into());
     }
-    json!({
+    let config = json!({
         "agents": { "defaults": defaults },
         "providers": { "openrouter": { "apiKey": "" } },
         "channels": { "websocket": { "enabled": true, "host": "127.0.0.1", "port": 8765 } },
         "api": { "host": "127.0.0.1", "port": 8900, "apiKey": "" },
         "gateway": { "host": "127.0.0.1", "port": 18790 },
-    })
+    });
+    format!("{config:#}\n")
 }
 
 impl Report {

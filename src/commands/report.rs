@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use domain::exchange::Remark;
+use domain::ids::SessionKey;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -50,6 +51,9 @@ pub enum Outcome {
         to: PathBuf,
         /// Where the one that came is.
         copy: PathBuf,
+        /// What brings it, where something else was here before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        how: Option<String>,
     },
     /// It could not be read or written.
     Failed {
@@ -65,6 +69,8 @@ pub struct Report {
     pub items: Vec<Item>,
     /// Whether something failed as there is no space for it, or the file system is read-only.
     pub no_space: bool,
+    /// Sessions that are here and give way to one that comes.
+    pub trials: Vec<SessionKey>,
 }
 
 /// How a report is worded.
@@ -99,6 +105,11 @@ impl Report {
     /// How many could not be moved.
     pub fn failed(&self) -> usize {
         self.count(|outcome| matches!(outcome, Outcome::Failed { .. }))
+    }
+
+    /// How many did not come as something else was here before.
+    pub fn left(&self) -> usize {
+        self.count(|outcome| matches!(outcome, Outcome::Conflict { how: Some(_), .. }))
     }
 
     fn count(&self, is: impl Fn(&Outcome) -> bool) -> usize {
@@ -142,8 +153,9 @@ impl Report {
                 Outcome::Moved { .. } => (words.moved, String::new()),
                 Outcome::AlreadyHere { .. } => (words.already, String::new()),
                 Outcome::Skipped { why } => ("skipped", format!(": {why}")),
-                Outcome::Conflict { to, copy } => {
-                    ("conflict", format!(": {} stays, the other copy is {}", to.display(), copy.display()))
+                Outcome::Conflict { to, copy, how } => {
+                    let how = how.as_deref().map(|how| format!("; {how}")).unwrap_or_default();
+                    ("conflict", format!(": {} stays, the other copy is {}{how}", to.display(), copy.display()))
                 }
                 Outcome::Failed { why } => ("failed", format!(": {why}")),
             };
@@ -179,10 +191,14 @@ mod tests {
 
     #[test]
     fn each_thing_has_a_line() {
+        let conflict = || {
+            let how = Some("copy it".to_owned());
+            Outcome::Conflict { to: "/t/s".into(), copy: "/t/c".into(), how }
+        };
         let mut report = Report::default();
         let remarks = vec![Remark::at(3, "odd")];
         report.add("session", "telegram:1", Outcome::Moved { to: "/t/a".into() }, remarks);
-        report.add("workspace", "SOUL.md", Outcome::Conflict { to: "/t/s".into(), copy: "/t/c".into() }, Vec::new());
+        report.add("workspace", "SOUL.md", conflict(), Vec::new());
         report.skip("other", "auth", "sign in again");
         report.fail("session", "x.jsonl", "no");
         let words = Wording { moved: "imported", already: "already here", dry_run: false };
@@ -190,7 +206,8 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "imported      session   telegram:1");
         assert_eq!(lines[1].trim(), "line 3: odd");
-        assert!(lines[2].starts_with("conflict      workspace SOUL.md: /t/s stays"), "{}", lines[2]);
+        assert_eq!(lines[2], "conflict      workspace SOUL.md: /t/s stays, the other copy is /t/c; copy it");
+        assert_eq!(report.left(), 1);
         assert_eq!(lines[5], "/f -> /t (done): 1 imported, 0 already here, 1 skipped, 1 in conflict, 1 failed");
         let body = report.body(Path::new("/f"), Path::new("/t"), words);
         assert_eq!(body["items"][0]["result"], "imported");

@@ -182,6 +182,13 @@ impl Loaded {
     }
 }
 
+/// What this version makes nothing of in the text of a configuration, and what it cannot use.
+pub fn remarks(file: &Path, text: &str, env: &BTreeMap<String, String>) -> Vec<String> {
+    let assembled = assemble::assemble(file, Some(text), env);
+    let problems = assembled.problems.iter().map(|problem| format!("{} {}", problem.path, problem.what));
+    problems.chain(assembled.warnings.iter().map(Warning::what)).collect()
+}
+
 /// The file's text without a byte order mark; `None` when it is not there.
 fn read(file: &Path) -> Result<Option<String>, Problem> {
     let unreadable = |source: io::Error| Problem::of_file(file, None, format!("cannot be read: {source}"));

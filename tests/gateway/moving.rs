@@ -286,7 +286,7 @@ async fn a_session_that_moved_in_goes_on_and_no_move_runs_beside_a_gateway() {
         .to_string(),
     );
     let (done, code) = json_of(&place, &["import", "nanobot"]);
-    assert_eq!(code, Some(0));
+    assert_eq!(code, Some(1), "something did not come");
     assert!(named(&done, "conflict").contains(&"config.json"), "a configuration that is here stays");
     assert!(place.path().join("import/nanobot").exists());
     let had = place.transcript("cli.tools").len();

@@ -1,18 +1,20 @@
 //! `greenroom import nanobot` and `greenroom import openclaw`: moves in from another system with one command.
 //!
-//! The source is only read. Whatever is here already stays; what differs from it is kept beside it, and told. What is
-//! here and equal is told as such, so that a run that was cut short, or one after the source went on, is simply repeated.
+//! The source is only read. Whatever is here already stays, but for what only tried the program out; what differs from it
+//! is kept beside it, and told. What is here and equal is told as such, so that a run that was cut short, or one after the source went on, is simply repeated.
 
 mod mover;
 mod nanobot;
 mod openclaw;
+mod trial;
 mod workspace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use domain::ids::SessionKey;
 use session::shelf::Closed;
 use supervision::ports::offload;
 use supervision::real::real_ports;
@@ -41,7 +43,34 @@ pub async fn run(loaded: Loaded, what: Import) -> anyhow::Result<()> {
     };
     loaded.require_workspace().map_err(Exit::from)?;
     let source = source_of(system, &arguments)?;
-    let _held = if arguments.dry_run { None } else { Some(Hold::take(&loaded.paths).await?) };
+    if !arguments.dry_run {
+        Hold::refuse_gateway(&loaded.paths)?;
+    }
+    let report = match arguments.dry_run {
+        true => pass(&loaded, system, &source, BTreeSet::new(), true).await?,
+        false => {
+            let away = match trial::any(&loaded.paths.sessions) {
+                true => pass(&loaded, system, &source, BTreeSet::new(), true).await?.trials,
+                false => Vec::new(),
+            };
+            let away = trial::put_away(&loaded, away).await?;
+            let _held = Hold::take(&loaded.paths).await?;
+            pass(&loaded, system, &source, away, false).await?
+        }
+    };
+    let words = Wording { moved: "imported", already: "already here", dry_run: arguments.dry_run };
+    report.print(&source, &loaded.paths.data, words, arguments.output)?;
+    finished(&report)
+}
+
+/// Looks at everything once, and brings it over unless that is to be seen only. `away`: sessions that gave way.
+async fn pass(
+    loaded: &Loaded,
+    system: System,
+    source: &Path,
+    away: BTreeSet<SessionKey>,
+    dry_run: bool,
+) -> anyhow::Result<Report> {
     let ports = real_ports(1)?;
     let (disk, dir) = (Arc::clone(&ports.disk), loaded.paths.sessions.clone());
     let closed = offload(&*ports.offload, move || Closed::read(&*disk, &dir)).await?;
@@ -49,34 +78,42 @@ pub async fn run(loaded: Loaded, what: Import) -> anyhow::Result<()> {
     let mover = Mover {
         disk: Arc::clone(&ports.disk),
         aside: loaded.paths.data.join("import").join(system.name()),
-        source: source.clone(),
+        source: source.to_owned(),
         sessions: loaded.paths.sessions.clone(),
         closed,
-        dry_run: arguments.dry_run,
+        dry_run,
         planned: BTreeMap::new(),
+        away,
+        first_config: crate::onboard::untouched_config().into_bytes(),
+        own: BTreeSet::new(),
         report: Report::default(),
     };
-    let (paths, from) = (loaded.paths.clone(), source.clone());
+    let (paths, from) = (loaded.paths.clone(), source.to_owned());
     let work = move || match system {
         System::Nanobot => nanobot::import(mover, &from, &paths),
         System::Openclaw => openclaw::import(mover, &from, &paths),
     };
-    let report = offload(&*ports.offload, work).await?;
-    let words = Wording { moved: "imported", already: "already here", dry_run: arguments.dry_run };
-    report.print(&source, &loaded.paths.data, words, arguments.output)?;
-    finished(&report)
+    Ok(offload(&*ports.offload, work).await?)
 }
 
-/// What failed makes the command fail, after all else was done.
+/// What failed, and what did not come as something else is here, makes the command fail, after all else was done.
 fn finished(report: &Report) -> anyhow::Result<()> {
-    match report.failed() {
-        0 => Ok(()),
-        failed => {
-            let message = format!("{} could not be imported; all else was", domain::text::counted(failed, "thing"));
-            let code = if report.no_space { ExitCode::Disk } else { ExitCode::Failed };
-            Err(Exit::new(code, message).printed().into())
+    let (failed, left) = (report.failed(), report.left());
+    let things = |count| domain::text::counted(count, "thing");
+    let message = match (failed, left) {
+        (0, 0) => return Ok(()),
+        (0, left) => {
+            format!("{} did not come, for others are here; the lines above say how to bring them", things(left))
         }
-    }
+        (failed, 0) => format!("{} could not be imported; all else was", things(failed)),
+        (failed, left) => format!(
+            "{} could not be imported, and {} did not come, for others are here; the lines above say more",
+            things(failed),
+            things(left)
+        ),
+    };
+    let code = if report.no_space { ExitCode::Disk } else { ExitCode::Failed };
+    Err(Exit::new(code, message).printed().into())
 }
 
 /// The directory, which has to look like one of the system's.

@@ -1,11 +1,11 @@
 //! Puts files in place, or only says what it would do.
 //!
-//! **Invariant:** the source is only read. What is there already is never overwritten, unless it is a template that
-//! nobody wrote in. A file appears whole, under its
+//! **Invariant:** the source is only read. What is there already is never overwritten, unless it is a template or a first
+//! configuration that nobody wrote in. A file appears whole, under its
 //! name, or not at all; so a run that was killed is simply run again.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use session::shelf::{self, ARCHIVE, Closed};
 use sha2::{Digest, Sha256};
 use supervision::ports::{Disk, Open, is_space};
 
+use super::trial;
 use crate::commands::report::{Outcome, Report};
 
 /// The largest file that is moved, in bytes.
@@ -56,6 +57,12 @@ pub struct Mover {
     pub dry_run: bool,
     /// What a dry run would have written: digests by path.
     pub planned: BTreeMap<PathBuf, [u8; 32]>,
+    /// Sessions that were here and gave way.
+    pub away: BTreeSet<SessionKey>,
+    /// The configuration as it is made first.
+    pub first_config: Vec<u8>,
+    /// Where something of the source is.
+    pub own: BTreeSet<PathBuf>,
     /// What became of all.
     pub report: Report,
 }
@@ -89,8 +96,11 @@ impl Mover {
     }
 
     /// Puts the session `key` in its place, unless it ended here: then it stays ended.
-    pub fn session(&mut self, key: &SessionKey, name: &str, made: Transcribed) {
+    pub fn session(&mut self, key: &SessionKey, name: &str, mut made: Transcribed) {
         let outcome = self.place_session(key, &made.bytes).unwrap_or_else(|why| Outcome::Failed { why });
+        if self.away.contains(key) && matches!(outcome, Outcome::Moved { .. }) {
+            made.remarks.push(trial::remark(key));
+        }
         self.report.add("session", name, outcome, made.remarks);
     }
 
@@ -108,7 +118,23 @@ impl Mover {
             };
             return Ok(Outcome::Skipped { why });
         }
-        self.place(&to, bytes, Same::Session, false)
+        if self.dry_run && matches!(self.there(&to)?, There::Bytes(there) if self.gives_way(&to, &there, bytes)) {
+            self.report.trials.push(key.clone());
+            self.away.insert(key.clone());
+            self.write(&to, bytes, false)?;
+            self.own.insert(to.clone());
+            return Ok(Outcome::Moved { to });
+        }
+        let mut outcome = self.place(&to, bytes, Same::Session, false)?;
+        if let Outcome::Conflict { how: Some(how), .. } = &mut outcome {
+            *how = format!("`greenroom sessions archive {key}` and this import again bring it");
+        }
+        Ok(outcome)
+    }
+
+    /// Whether the session that is here is another one, and only tried the program out.
+    fn gives_way(&self, to: &Path, there: &[u8], came: &[u8]) -> bool {
+        !is_same(there, came, Same::Session) && trial::is_one(&*self.disk, to)
     }
 
     /// Puts a transcript that ended as the session `key` into the archive, unless it is here already, also as a session
@@ -224,6 +250,14 @@ impl Mover {
     }
 
     fn place(&mut self, to: &Path, bytes: &[u8], same: Same, executable: bool) -> Result<Outcome, String> {
+        let outcome = self.place_or_keep(to, bytes, same, executable)?;
+        if matches!(outcome, Outcome::Moved { .. } | Outcome::AlreadyHere { .. }) {
+            self.own.insert(to.to_owned());
+        }
+        Ok(outcome)
+    }
+
+    fn place_or_keep(&mut self, to: &Path, bytes: &[u8], same: Same, executable: bool) -> Result<Outcome, String> {
         match self.there(to)? {
             There::Nothing => {
                 self.write(to, bytes, executable)?;
@@ -233,7 +267,7 @@ impl Mover {
                 return Ok(Outcome::AlreadyHere { to: to.to_owned() });
             }
             There::Digest(there) if there == digest(bytes) => return Ok(Outcome::AlreadyHere { to: to.to_owned() }),
-            There::Bytes(there) if is_template(to, &there) => {
+            There::Bytes(there) if is_template(to, &there) || there == self.first_config => {
                 self.write(to, bytes, executable)?;
                 return Ok(Outcome::Moved { to: to.to_owned() });
             }
@@ -243,7 +277,8 @@ impl Mover {
         if matches!(self.there(&copy)?, There::Nothing) {
             self.write(&copy, bytes, executable)?;
         }
-        Ok(Outcome::Conflict { to: to.to_owned(), copy })
+        let how = (!self.own.contains(to)).then(|| "to bring it, put that copy in its place".to_owned());
+        Ok(Outcome::Conflict { to: to.to_owned(), copy, how })
     }
 
     /// Where the copy goes: another name if another copy is there.

@@ -81,6 +81,8 @@ fn config(mover: &mut Mover, dir: &Path, paths: &Paths) -> Option<Value> {
     } else {
         text.to_vec()
     };
+    let unused = crate::config::remarks(&path, &String::from_utf8_lossy(&bytes), &crate::commands::environment());
+    remarks.extend(unused.into_iter().map(Remark::of));
     mover.put("config", "config.json", &paths.config, &bytes, Same::Json, remarks);
     Some(original)
 }

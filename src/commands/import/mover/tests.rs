@@ -11,6 +11,9 @@ fn mover(disk: Arc<PowerCutDisk>) -> Mover {
         closed: Closed::default(),
         dry_run: false,
         planned: BTreeMap::new(),
+        away: BTreeSet::new(),
+        first_config: b"first".to_vec(),
+        own: BTreeSet::new(),
         report: Report::default(),
     }
 }
