@@ -7,11 +7,10 @@ use std::task::{Context, Poll};
 use channel::hub::{Keep, Shown, Sink, Watch};
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
-use domain::queue::QueueAsk;
 use futures::Stream;
-use protocol::journal::{DuplicateState, Enqueue, Enqueued};
-use protocol::session::{Mail, QueueState, Status, Stopped, TurnRecord};
-use protocol::turn::{Finished, Route, TurnEvent, TurnProgress};
+use protocol::journal::{AcceptedState, DuplicateState, Enqueue, Enqueued};
+use protocol::session::{Mail, Status, Stopped, TurnRecord};
+use protocol::turn::{Finished, Lane, Route, TurnEvent, TurnProgress};
 use tokio::sync::{mpsc, oneshot};
 
 use super::App;
@@ -23,8 +22,37 @@ use crate::exit::{Exit, ExitCode};
 pub struct TurnStream {
     /// The turn.
     pub turn: TurnId,
+    /// What becomes of the message.
+    pub taken: Taken,
     events: mpsc::UnboundedReceiver<TurnEvent>,
     _watch: Watch,
+}
+
+/// What becomes of a message that was taken, when it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Its turn begins.
+    Running,
+    /// It is offered to the turn that runs.
+    Steered,
+    /// It waits.
+    Queued {
+        /// For so many turns.
+        position: u32,
+    },
+    /// It waits until its session is no longer held back.
+    Quarantined,
+    /// It was taken before.
+    Before,
+}
+
+/// Whether a turn that runs may take a message up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joins {
+    /// Yes, as a chat's.
+    Yes,
+    /// No: it has an answer of its own.
+    No,
 }
 
 struct ToChannel(mpsc::UnboundedSender<TurnEvent>);
@@ -63,24 +91,55 @@ impl App {
         self.submit_as(key, text, id).await
     }
 
+    /// Like [`submit`](Self::submit), of somebody who writes while turns run.
+    pub async fn say(&self, key: &SessionKey, text: &str, joins: Joins) -> anyhow::Result<TurnStream> {
+        let id = MessageId::new(&self.ports().ids.uuid_v7().to_string())?;
+        self.enqueue(key, text, id, joins).await
+    }
+
     /// Like [`submit`](Self::submit), with the caller's own id of the message: the same id again starts nothing and
     /// follows the first one's turn, as long as that one is open.
     pub async fn submit_as(&self, key: &SessionKey, text: &str, message_id: MessageId) -> anyhow::Result<TurnStream> {
+        self.enqueue(key, text, message_id, Joins::No).await
+    }
+
+    async fn enqueue(
+        &self,
+        key: &SessionKey,
+        text: &str,
+        message_id: MessageId,
+        joins: Joins,
+    ) -> anyhow::Result<TurnStream> {
+        let route = match joins {
+            Joins::Yes => Route::Live,
+            Joins::No => Route::Reply,
+        };
+        let source = Source::new("cli")?;
+        let lane = Lane::of(&source, &route);
         let turn = TurnId(self.ports().ids.uuid_v7());
         let body = TurnBody::text(text).encode();
         let enqueue = Enqueue {
             key: key.clone(),
             turn,
-            source: Source::new("cli")?,
+            source,
             message_id,
-            route: Route::Reply,
+            route,
             body_hash: body_hash(&body),
             body: body.into(),
             retry_of: None,
         };
         let stream = self.watch(key, turn);
         match self.journal().enqueue(enqueue).await? {
-            Enqueued::Accepted { .. } => Ok(stream),
+            Enqueued::Accepted { position, state, .. } => {
+                let steers = || lane.is_some() && lane == self.sessions().steers(key);
+                let taken = match state {
+                    AcceptedState::Running => Taken::Running,
+                    AcceptedState::Queued if steers() => Taken::Steered,
+                    AcceptedState::Queued => Taken::Queued { position },
+                    AcceptedState::Quarantined => Taken::Quarantined,
+                };
+                Ok(TurnStream { taken, ..stream })
+            }
             Enqueued::Duplicate { turn, state: DuplicateState::Open } => Ok(self.watch(key, turn)),
             Enqueued::Duplicate { state: DuplicateState::Ended, .. } => {
                 Err(Exit::new(ExitCode::Failed, "this message was answered before; the transcript has it").into())
@@ -104,7 +163,7 @@ impl App {
     pub fn watch(&self, key: &SessionKey, turn: TurnId) -> TurnStream {
         let (tx, events) = mpsc::unbounded_channel();
         let watch = self.hub().watch_turn(key, turn, Keep::Yes, Arc::new(ToChannel(tx)));
-        TurnStream { turn, events, _watch: watch }
+        TurnStream { turn, taken: Taken::Before, events, _watch: watch }
     }
 
     /// Says something and waits for the answer.
@@ -125,13 +184,6 @@ impl App {
         let (reply, status) = oneshot::channel();
         self.sessions().tell(key, Mail::Status { reply })?;
         Ok(status.await?)
-    }
-
-    /// Shows or sets what becomes of messages that come to a session while a turn runs.
-    pub async fn queue(&self, key: &SessionKey, ask: QueueAsk) -> anyhow::Result<QueueState> {
-        let (reply, state) = oneshot::channel();
-        self.sessions().tell(key, Mail::Queue { ask, reply })?;
-        Ok(state.await?)
     }
 
     /// What the transcript says about a turn.

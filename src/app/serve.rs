@@ -118,26 +118,7 @@ impl App {
         let Listeners { gateway, api, websocket, webhook } = listeners;
         let (shutdown, drain) = (CancellationToken::new(), CancellationToken::new());
         let config = &self.loaded.config;
-        let doors = Doors::new(DoorsParts {
-            journal: self.journal.clone(),
-            sessions: self.sessions.clone(),
-            transcripts: self.transcripts.clone(),
-            hub: self.hub.clone(),
-            ports: self.ports.clone(),
-            metrics: self.metrics.clone(),
-            log: self.log.clone(),
-            kernel: self.kernel.clone(),
-            phase: self.phase.clone(),
-            outbox: self.board.clone(),
-            jobs: self.jobs.clone(),
-            restart: self.restart.clone(),
-            media: self.loaded.paths.media.clone(),
-            frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),
-            show: {
-                let gauges = self.gauges.clone();
-                Arc::new(move || gauges.show())
-            },
-        });
+        let doors = self.make_doors();
         let transcripts = self.transcripts.clone();
         let logs = self.loaded.paths.logs.clone();
         let hooks = hooks::hooks(config, |channel| self.channels.contains(channel));
@@ -182,6 +163,31 @@ impl App {
             serving.push(tokio::spawn(door));
         }
         Open { shutdown, drain, serving }
+    }
+
+    /// What all doors share, also those of a process that serves none.
+    pub fn make_doors(&self) -> Doors {
+        let config = &self.loaded.config;
+        Doors::new(DoorsParts {
+            journal: self.journal.clone(),
+            sessions: self.sessions.clone(),
+            transcripts: self.transcripts.clone(),
+            hub: self.hub.clone(),
+            ports: self.ports.clone(),
+            metrics: self.metrics.clone(),
+            log: self.log.clone(),
+            kernel: self.kernel.clone(),
+            phase: self.phase.clone(),
+            outbox: self.board.clone(),
+            jobs: self.jobs.clone(),
+            restart: self.restart.clone(),
+            media: self.loaded.paths.media.clone(),
+            frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),
+            show: {
+                let gauges = self.gauges.clone();
+                Arc::new(move || gauges.show())
+            },
+        })
     }
 
     /// Makes the list of sessions while the doors are open, and tries again as long as the directory cannot be read.

@@ -41,7 +41,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Gateway { what: None } => gateway::run(&place).await,
         Command::Gateway { what: Some(Gateway::Drain(arguments)) } => drain::run(&look(&place)?, &arguments).await,
-        Command::Agent(arguments) => agent::run(load(&place)?, arguments).await,
+        Command::Agent(arguments) => agent::run(load_quietly(&place)?, arguments).await,
         Command::Onboard(output) => onboard::run(&place, output),
         Command::Status(output) => status::run(&look(&place)?, output).await,
         Command::Sessions(what) => sessions::run(look(&place)?, what).await,
@@ -61,9 +61,17 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 /// The configuration for what runs agents: its warnings are printed, and nothing in it may be unusable.
-pub fn load(place: &Place) -> anyhow::Result<Loaded> {
+fn load(place: &Place) -> anyhow::Result<Loaded> {
     let loaded = survey(place)?;
     warn(&loaded);
+    loaded.require_valid().map_err(Exit::from)?;
+    Ok(loaded)
+}
+
+/// Like [`load`], for a command that is used many times a day: its warnings are `config check`'s to say, and the gateway's
+/// when it starts.
+fn load_quietly(place: &Place) -> anyhow::Result<Loaded> {
+    let loaded = survey(place)?;
     loaded.require_valid().map_err(Exit::from)?;
     Ok(loaded)
 }

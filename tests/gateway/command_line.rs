@@ -45,7 +45,7 @@ fn a_conversation_from_a_pipe_answers_line_by_line() {
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success());
     let answers = text(&out.stdout);
-    for part in ["one", "/stop [all] – cancel", "cli:direct: idle", "nothing was running", "two"] {
+    for part in ["one", "/stop [all] – cancel", "Idle.\n", "Nothing was running.", "two"] {
         assert!(answers.contains(part), "{part}: {answers}");
     }
     assert!(!answers.contains("three"), "nothing is read after /quit: {answers}");
@@ -58,12 +58,38 @@ fn a_conversation_from_a_pipe_answers_line_by_line() {
 }
 
 #[test]
+fn a_pipe_goes_on_behind_a_line_that_is_refused_and_fails_in_the_end() {
+    use std::io::Write;
+    let place = Place::empty();
+    let mut command = place.command(&["agent", "-s", "cli:pipe"]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    command.stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"one\n/quue\ntwo\n").unwrap();
+    let out = child.wait_with_output().unwrap();
+    let told = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{told}");
+    assert!(told.contains("Did you mean /queue?") && told.contains("1 line of the input failed"), "{told}");
+    let said: Vec<_> = said(&place.transcript("cli.pipe")).into_iter().map(|(_, text)| text).collect();
+    assert_eq!((said.len(), said[0].as_str(), said[2].as_str()), (4, "one", "two"), "{said:?}");
+}
+
+#[test]
+fn what_is_not_used_of_the_configuration_is_told_where_it_is_looked_for() {
+    let place = Place::new(json!({"colour": "green"}));
+    let agent = place.run(&["agent", "-m", "hello"]);
+    assert_eq!((agent.status.success(), text(&agent.stderr)), (true, String::new()));
+    let check = place.run(&["config", "check"]);
+    assert!(text(&check.stdout).contains("unknown key colour"), "{check:?}");
+}
+
+#[test]
 fn commands_never_reach_the_model() {
     let place = Place::empty();
     for (message, code, words) in [
         ("/help", 0, "/status"),
-        (" /STATUS ", 0, "0 waiting"),
-        ("/stop", 0, "nothing was running"),
+        (" /STATUS ", 0, "Model: "),
+        ("/stop", 0, "Nothing is running here."),
         ("/quit", 0, ""),
         ("/stop it", 2, "/stop [all]"),
         ("/hlep", 2, "Did you mean /help?"),

@@ -28,6 +28,7 @@ mod many_sessions;
 mod metrics;
 mod model_over_http;
 mod moving;
+mod moving_in_late;
 mod operations;
 mod poison;
 mod power_cut;
@@ -45,6 +46,7 @@ mod streams;
 mod subagents;
 mod supervision;
 mod support;
+mod terminal;
 mod tidy;
 #[cfg(feature = "otel")]
 mod traces;

@@ -66,6 +66,11 @@ impl AtOnce {
     }
 }
 
+/// Does what is asked of `key` at once, from this process's own terminal, and says what came of it.
+pub async fn perform(doors: &Doors, key: &SessionKey, control: Control) -> String {
+    AtOnce::Control(control).perform(doors, Door::Admin, key).await
+}
+
 /// Whoever may write to a webhook need not be the owner.
 fn restart(doors: &Doors, door: Door, key: &SessionKey) -> &'static str {
     match (door, &doors.restart) {

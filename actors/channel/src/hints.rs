@@ -18,7 +18,7 @@ const HINTS: [(&str, &str, &str, &str); 9] = [
 
 /// The hint for a call with these arguments (JSON text), on one line of at most `chars_max` characters. A tool that has
 /// no words of its own, and a call without what it needs, is its name.
-pub(crate) fn of(name: &str, arguments: &str, chars_max: usize) -> String {
+pub fn of(name: &str, arguments: &str, chars_max: usize) -> String {
     let arguments: Map<String, Value> = serde_json::from_str(arguments).unwrap_or_default();
     let hint = HINTS.iter().find(|hint| hint.0 == name).and_then(|(_, before, argument, behind)| {
         let argument = one_line(arguments.get(*argument)?.as_str()?);

@@ -25,7 +25,7 @@ mod auth;
 mod control;
 pub mod doors;
 pub mod gateway;
-mod hints;
+pub mod hints;
 mod http;
 pub mod hub;
 mod json;
@@ -42,6 +42,7 @@ pub mod webhook;
 pub mod websocket;
 
 pub use auth::Secret;
+pub use control::perform;
 pub use doors::{Doors, Phase};
 pub use hub::Hub;
 pub use restart::Restart;

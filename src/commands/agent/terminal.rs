@@ -1,69 +1,127 @@
-//! A conversation at the terminal: line editing, history, Ctrl-C for the running turn.
+//! A conversation at the terminal: line editing and history while nothing runs, plain lines while something does, Ctrl-C
+//! for the running turn.
 
-use std::fs::OpenOptions;
-use std::io::IsTerminal;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use domain::command::Control;
 use domain::ids::SessionKey;
-use tokio::sync::{mpsc, oneshot};
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll};
 
-use super::{GoOn, Host, answer};
+use super::host::Host;
+use super::line::{Line, understand};
+use super::shown::{Piece, Shown};
+use super::typed::{Editor, Typed};
+use super::{help, write_out};
+use crate::app::ask::Joins;
 use crate::commands::print;
 
 /// Reads lines and answers them until the user leaves. `history` is the file of earlier lines.
 pub(super) async fn converse(host: &Host, key: &SessionKey, history: PathBuf) -> anyhow::Result<()> {
-    if !std::io::stdin().is_terminal() {
-        return converse_piped(host, key).await;
-    }
     print(&format!("session {key}; /help lists the commands"))?;
-    let (ask, mut asked) = mpsc::channel::<(String, oneshot::Sender<()>)>(1);
-    let editor = std::thread::Builder::new().name("line-editor".to_owned()).spawn(move || edit(&ask, history))?;
-    while let Some((line, go_on)) = asked.recv().await {
-        match answer(host, key, &line).await {
-            Ok(GoOn::Yes) => {}
-            Ok(GoOn::No) => break,
-            Err(error) => eprintln!("{error:#}"),
-        }
-        // The editor may be gone already; then the loop ends by itself.
-        let _ = go_on.send(());
-    }
-    drop(asked);
-    editor.join().map_err(|_| anyhow::anyhow!("the line editor failed"))?
-}
-
-/// Lines from a pipe: each is a message or a command.
-async fn converse_piped(host: &Host, key: &SessionKey) -> anyhow::Result<()> {
-    use tokio::io::AsyncBufReadExt;
-    let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
-    while let Some(line) = lines.next_line().await.context("standard input cannot be read as UTF-8 lines")? {
-        if answer(host, key, &line).await? == GoOn::No {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// The line editor's thread: reads a line, hands it over, waits until it was answered.
-fn edit(ask: &mpsc::Sender<(String, oneshot::Sender<()>)>, history: PathBuf) -> anyhow::Result<()> {
-    use reedline::{DefaultPrompt, DefaultPromptSegment, FileBackedHistory, Reedline, Signal};
-    const HISTORY_LINES_MAX: usize = 1000;
-    // What somebody wrote is nobody else's business.
-    OpenOptions::new().create(true).append(true).mode(0o600).open(&history)?;
-    let lines = FileBackedHistory::with_file(HISTORY_LINES_MAX, history)?;
-    let mut editor = Reedline::create().with_history(Box::new(lines));
-    let prompt = DefaultPrompt::new(DefaultPromptSegment::Basic("you".to_owned()), DefaultPromptSegment::Empty);
+    let editor = Editor::start(history)?;
+    let mut typed = Typed::new()?;
+    let mut talk = Talk { host, key, turns: SelectAll::new(), shown: Shown::default(), leaving: false };
     loop {
-        let signal = editor.read_line(&prompt)?;
-        if matches!(signal, Signal::CtrlD) {
+        if talk.turns.is_empty() {
+            if talk.leaving {
+                break;
+            }
+            // What was typed just before the last turn ended comes first.
+            let line = match typed.ready()? {
+                Some(line) => Some(line),
+                None => editor.line().await?,
+            };
+            match line {
+                Some(line) => talk.heard(&line).await?,
+                None => break,
+            }
+            continue;
+        }
+        let leaving = talk.leaving;
+        tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => talk.interrupted().await?,
+            line = typed.line(), if !leaving => match line? {
+                Some(line) => talk.heard(&line).await?,
+                None => talk.leave()?,
+            },
+            // Behind the end of the last one there is nothing to wait for.
+            piece = talk.turns.next() => piece.map_or(Ok(()), |piece| talk.show(piece))?,
+        }
+    }
+    editor.end()
+}
+
+/// The turns of this terminal that have not ended, and what is shown of them.
+struct Talk<'a> {
+    host: &'a Host,
+    key: &'a SessionKey,
+    turns: SelectAll<BoxStream<'static, anyhow::Result<Piece>>>,
+    shown: Shown,
+    leaving: bool,
+}
+
+impl Talk<'_> {
+    /// Does what a line asks for; what goes wrong is told, and the conversation goes on.
+    async fn heard(&mut self, line: &str) -> anyhow::Result<()> {
+        match understand(line) {
+            Line::Empty => Ok(()),
+            Line::Quit => self.leave(),
+            Line::Control(Control::Help) => self.tell(&help()),
+            Line::Control(control) => match self.host.control(self.key, control, line.trim()).await {
+                Ok(text) => self.tell(&text),
+                Err(error) => self.complain(&error),
+            },
+            Line::Refused(refused) => self.complain(&anyhow::anyhow!("{refused}")),
+            Line::Message(text) => match self.host.say(self.key, text, Joins::Yes).await {
+                Ok(followed) => {
+                    self.turns.push(followed.pieces);
+                    match followed.note {
+                        Some(note) => self.show(Ok(Piece::Note(note))),
+                        None => Ok(()),
+                    }
+                }
+                Err(error) => self.complain(&error),
+            },
+        }
+    }
+
+    async fn interrupted(&mut self) -> anyhow::Result<()> {
+        match self.host.stop(self.key).await {
+            Ok(text) => self.tell(&text),
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        self.leaving = true;
+        if self.turns.is_empty() {
             return Ok(());
         }
-        // Ctrl-C at the prompt gives up the line.
-        let Signal::Success(line) = signal else { continue };
-        let (go_on, wait) = oneshot::channel();
-        if ask.blocking_send((line, go_on)).is_err() || wait.blocking_recv().is_err() {
-            return Ok(());
+        self.show(Ok(Piece::Note("leaves when all is answered; Ctrl-C stops the running turn".to_owned())))
+    }
+
+    /// An answer that is no turn's.
+    fn tell(&mut self, text: &str) -> anyhow::Result<()> {
+        self.end_line()?;
+        print(text)
+    }
+
+    fn complain(&mut self, error: &anyhow::Error) -> anyhow::Result<()> {
+        self.end_line()?;
+        eprintln!("{}", domain::text::harmless(&format!("{error:#}")));
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> anyhow::Result<()> {
+        write_out(self.shown.interrupt().into_iter().collect())
+    }
+
+    fn show(&mut self, piece: anyhow::Result<Piece>) -> anyhow::Result<()> {
+        match piece {
+            Ok(piece) => write_out(self.shown.step(piece)),
+            Err(error) => self.complain(&error),
         }
     }
 }

@@ -6,6 +6,9 @@
 //! {"event":"finished","turn_id":"0193…","attempt":1,"seq":9,"result":"done","text":"Hello","usage":{}}
 //! ```
 //!
+//! With `"joins": true` in the body a turn that runs may take the message up, as a chat's: it was asked for at a terminal
+//! too, with the same. Without, the message has an answer of its own.
+//!
 //! A command that is answered at once is no turn: its two lines have `"turn_id":null,"control":true`, and a result
 //! `failed` when it cannot be followed.
 
@@ -22,7 +25,7 @@ use domain::command;
 use domain::ids::{MessageId, SessionKey, TurnId};
 use futures::stream;
 use protocol::journal::DuplicateState;
-use protocol::turn::{Finished, Route, TurnEvent, TurnProgress, TurnResult};
+use protocol::turn::{Finished, Lane, Route, TurnEvent, TurnProgress, TurnResult};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -41,6 +44,8 @@ use crate::websocket::connection::own_message_id;
 struct Say {
     content: String,
     message_id: Option<MessageId>,
+    #[serde(default)]
+    joins: bool,
 }
 
 struct Lines {
@@ -58,11 +63,15 @@ pub(super) async fn say(
         Ok(both) => both,
         Err(refused) => return *refused,
     };
-    let Say { content, message_id } = match serde_json::from_slice(&body) {
+    let Say { content, message_id, joins } = match serde_json::from_slice(&body) {
         Ok(say) => say,
         Err(why) => {
             let place = crate::websocket::frames::place(&why);
-            return error(400, "bad_body", &format!("the body is {{\"content\", \"message_id\"?}}; {place}"));
+            return error(
+                400,
+                "bad_body",
+                &format!("the body is {{\"content\", \"message_id\"?, \"joins\"?}}; {place}"),
+            );
         }
     };
     if content.trim().is_empty() {
@@ -83,17 +92,19 @@ pub(super) async fn say(
     let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX, gateway.doors.outflow(Door::Admin));
     let sink: Arc<dyn Sink> = Arc::<Outlet<Infallible>>::clone(&outlet);
     let watch = doors.hub.watch_turn(&key, turn, Keep::Yes, Arc::clone(&sink));
+    let (source, route) = (source("cli"), if joins { Route::Live } else { Route::Reply });
+    let lane = Lane::of(&source, &route);
     let verdict = doors.submit(Submission {
         key: key.clone(),
         turn,
-        source: source("cli"),
+        source,
         message_id: message_id.unwrap_or_else(|| own_message_id(turn)),
-        route: Route::Reply,
+        route,
         body: text_body(&content),
     });
     match doors.verdict(Door::Admin, &key, verdict.await.ok()) {
         Verdict::Accepted { turn, seq, position, state } => {
-            let word = doors.state_word(&key, state, None);
+            let word = doors.state_word(&key, state, lane);
             let accepted = Json::event("accepted").plain("turn_id", turn).raw("seq", seq).raw("position", position);
             let accepted = accepted.text("state", word).maybe("reason", doors.held(&key));
             follow(accepted.done() + "\n", outlet, Some(watch))
