@@ -90,7 +90,7 @@ fn the_same_seed_gives_the_same_events() {
 const PLANTED: [(Bug, u64, u64); 15] = [
     (Bug::AckBeforeSync, 12, 40),
     (Bug::NoFsync, 4, 20),
-    (Bug::NoDirSync, 480, 600),
+    (Bug::NoDirSync, 731, 600),
     (Bug::NoChecksum, 44, 60),
     (Bug::UnsyncedView, 5, 40),
     (Bug::NoViewRepair, 1, 20),
