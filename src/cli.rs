@@ -2,15 +2,19 @@
 
 mod cron;
 pub mod edits;
+mod journal;
+mod memory;
 mod sessions;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use domain::ids::{LetterId, SessionKey, TurnId};
+use domain::ids::{LetterId, SessionKey};
 
 pub use self::cron::{AddArgs, Cron, MissedWord, OneJob};
+pub use self::journal::Journal;
+pub use self::memory::{Memory, Which};
 pub use self::sessions::{OneSession, Sessions};
 
 /// Hosts AI-agent conversations as supervised actors.
@@ -83,6 +87,12 @@ pub enum Command {
         greenroom sessions compact api:user:ann --keep-last 20\n  greenroom sessions release websocket:ann"
     )]
     Sessions(Sessions),
+    /// Read what the agent remembers: the memory, and the archive of conversations
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  greenroom memory show\n  greenroom memory search tomato bed\n  greenroom memory history --limit 50"
+    )]
+    Memory(Memory),
     /// Read the supervision log: what died, why, what was lost and what runs again
     #[command(
         after_help = "Examples:\n  greenroom logs --follow\n  greenroom logs --session api:7 --event restarted --since 2h\n  \
@@ -299,45 +309,6 @@ pub enum Config {
     /// Read the configuration and say what is wrong, doubtful or unused, and where
     #[command(after_help = "Example:\n  greenroom config check --json")]
     Check(Output),
-}
-
-/// `journal …`
-#[derive(Debug, Subcommand)]
-pub enum Journal {
-    /// Read every record and say what is there; changes nothing
-    #[command(after_help = "Example:\n  greenroom journal check --json")]
-    Check(Output),
-    /// Print the records, oldest first; with --json one object per line
-    #[command(after_help = "Examples:\n  greenroom journal show --session api:7 --content\n  \
-        greenroom journal show --turn 0193e0a1-7b1c-7000-8000-000000000001 --json")]
-    Show {
-        /// Only records of this session
-        #[arg(long, value_name = "KEY")]
-        session: Option<SessionKey>,
-        /// Only records about this turn
-        #[arg(long, value_name = "ID")]
-        turn: Option<TurnId>,
-        /// Only records at or after this log position
-        #[arg(long, value_name = "LSN", default_value_t = 0)]
-        from: u64,
-        /// Print what was said, too
-        #[arg(long)]
-        content: bool,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Go on after acknowledged data was damaged: say what is lost and, with --yes, keep everything else
-    #[command(after_help = "Examples:\n  greenroom journal repair          only says what it would do\n  \
-        greenroom journal repair --yes\n\nThe gateway must not run. The damaged segments are copied aside first.")]
-    Repair {
-        /// Do it
-        #[arg(long)]
-        yes: bool,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
 }
 
 /// Arguments of `tree`.

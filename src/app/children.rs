@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use actix::Recipient;
-use memory::Memory;
+use memory::{Archive, DreamDeps, Dreamer, Memory};
 use protocol::provider::{AskPermit, Complete};
 use protocol::session::Address;
 use protocol::supervision::{ActorPath, Kind};
@@ -38,22 +38,28 @@ impl Children {
         Arc::new(Self { kernel, placement, policy, ready: OnceLock::new() })
     }
 
-    /// Starts the front ends on each arbiter, and the memory. `remember` makes what that needs of its front end.
+    /// Starts the front ends on each arbiter, and the memory.
     pub fn attach(
         &self,
         shared: Arc<Shared>,
         provider: &Arc<provider::Shared>,
         catalog: &Arc<tools::Catalog>,
-        remember: impl FnOnce(memory::Neighbours) -> memory::Deps,
+        (archive, dream): (Arc<Archive>, DreamDeps),
     ) {
         let fronts: Vec<FrontEnds> =
             (0..self.placement.arbiters()).map(|arbiter| self.start_front_ends(arbiter, provider, catalog)).collect();
         let front = &fronts[memory::ARBITER];
-        let deps = remember(memory::Neighbours { permits: front.permits.clone(), model: front.model.clone() });
+        let deps = memory::Deps {
+            ports: dream.ports.clone(),
+            metrics: dream.metrics.clone(),
+            archive: archive.clone(),
+            neighbours: memory::Neighbours { permits: front.permits.clone(), model: front.model.clone() },
+        };
         let memory = Memory::start(&self.kernel, &*self.placement, self.policy, deps);
+        let dream = Dreamer::start(&self.kernel, &*self.placement, self.policy, dream, archive);
         let neighbours = fronts.into_iter().map(|FrontEnds { permits, model, tools }| {
-            let (granted, memory) = (provider.granted(), memory.clone().recipient());
-            Arc::new(Neighbours { permits, model, granted, tools, memory })
+            let (granted, memory, dream) = (provider.granted(), memory.clone().recipient(), dream.clone().recipient());
+            Arc::new(Neighbours { permits, model, granted, tools, memory, dream })
         });
         let ready = Ready { shared, neighbours: neighbours.collect() };
         assert!(self.ready.set(ready).is_ok(), "the front ends are started once");

@@ -5,6 +5,7 @@ pub mod beacon;
 mod children;
 pub(crate) mod cron;
 mod delivery;
+mod dream;
 mod ends;
 mod family;
 mod gauges;
@@ -43,6 +44,7 @@ use supervision::Kernel;
 use supervision::ports::Ports;
 
 use crate::config::Loaded;
+pub use dream::archive;
 use gauges::Gauges;
 pub use ground::Hold;
 use ground::Real;

@@ -19,6 +19,8 @@ pub fn policies(config: &Config) -> Policies {
     let table = &config.session.policies;
     let own = SessionKind::ALL.map(|kind| {
         let written = match kind {
+            // It is the program's own work, not somebody's.
+            SessionKind::Dream => return (kind, Policy::default_of(kind)),
             SessionKind::Main => &table.main,
             SessionKind::Direct => &table.direct,
             SessionKind::Group => &table.group,
@@ -55,6 +57,7 @@ fn policy(kind: SessionKind, written: &PolicyConfig, config: &Config) -> Policy 
             Some(SandboxWord::Required) => SandboxLevel::Required,
         },
         network: written.network.unwrap_or(usual.network),
+        writes: usual.writes,
         workspace: match written.workspace_access {
             None => usual.workspace,
             Some(WorkspaceWord::None) => Access::None,

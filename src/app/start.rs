@@ -19,7 +19,7 @@ use super::ends::Ends;
 use super::family::Family;
 use super::gauges::Gauges;
 use super::ground::Ground;
-use super::{App, Options, Purpose, cron, delivery, parts, restart};
+use super::{App, Options, Purpose, cron, delivery, dream, parts, restart};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
 
@@ -178,14 +178,9 @@ fn start_sessions(
     });
     let provider = provider::Shared::new(model.settings.clone(), metrics.clone(), ports.clone(), log.clone())
         .map_err(config_error)?;
-    let remember = |neighbours| memory::Deps {
-        ports: ports.clone(),
-        metrics: metrics.clone(),
-        workspace: loaded.paths.workspace.clone(),
-        zone: super::sessions::zone(&loaded.config),
-        neighbours,
-    };
-    keepers.children.attach(sessions.clone(), &provider, &catalog, remember);
+    let (journal, registry) = (keepers.journal.clone(), keepers.registry.clone());
+    let dream = dream::deps((loaded, purpose), ground, model, journal, registry, ends.clone());
+    keepers.children.attach(sessions.clone(), &provider, &catalog, (dream::archive(loaded), dream));
     Ok(Gauges {
         kernel: kernel.clone(),
         registry: keepers.registry.clone(),
@@ -262,6 +257,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
         provider: model.provider.clone(),
         preset: parts::preset(loaded, model),
         presets: parts::presets(loaded),
+        dream_preset: crate::config::dream_preset(&loaded.config).map(Arc::from),
         context_block_limit: defaults.context_block_limit.map(u64::from),
         runtime_context: loaded.config.session.runtime_context,
         consolidation_per_mille: (defaults.consolidation_ratio * 1000.0).round() as u16,

@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod import;
 pub mod journal;
 pub mod logs;
+pub mod memory;
 pub mod onboard;
 mod prune;
 mod repaired;
@@ -45,6 +46,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Onboard(output) => onboard::run(&place, output),
         Command::Status(output) => status::run(&look(&place)?, output).await,
         Command::Sessions(what) => sessions::run(look(&place)?, what).await,
+        Command::Memory(what) => memory::run(&look(&place)?, what),
         Command::Logs(arguments) => logs::run(look(&place)?, arguments).await,
         Command::Tree(arguments) => tree::run(&look(&place)?, arguments).await,
         Command::Top(arguments) => top::run(&look(&place)?, arguments).await,

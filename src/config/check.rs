@@ -106,6 +106,11 @@ const MOVED: &[Moved] = &[
         to: &["agents", "defaults", "idle_compact_after_minutes"],
         kind: Kind::Whole(0, 525_600),
     },
+    Moved {
+        from: &["agents", "defaults", "dream", "model"],
+        to: &["agents", "defaults", "dream", "model_override"],
+        kind: Kind::OptionalText,
+    },
 ];
 
 /// Checks a whole file. Texts at the places `filled` came from the environment, which is never repeated.

@@ -18,6 +18,7 @@ mod section;
 
 mod assemble;
 mod check;
+mod dream;
 mod environment;
 mod error;
 mod found;
@@ -42,7 +43,7 @@ use std::path::{Path, PathBuf};
 pub use error::{ConfigError, Origin, Problem, Warning};
 pub use hooks::HookConfig;
 pub use locations::Paths;
-pub use presets::{ModelPreset, PresetChoice};
+pub use presets::{ModelPreset, PresetChoice, dream_name as dream_preset};
 pub use providers::{ProviderChoice, ProviderSettings};
 pub use schema::{
     Admin, AgentDefaults, Agents, Api, Channels, Config, Durability, Exec, Gateway, Journal, Provider, RestartMode,

@@ -101,12 +101,26 @@ pub fn default_provider(config: &Config) -> Option<Place> {
 
 /// What is wrong with `agents.defaults.modelPreset`.
 pub fn wrong_default(config: &Config) -> Option<String> {
-    let named = default_name(config)?;
-    if config.model_presets.contains_key(&named) {
+    wrong_name(config, &default_name(config)?)
+}
+
+/// Why the preset of Dream is none.
+pub fn wrong_dream(config: &Config) -> Option<String> {
+    wrong_name(config, &dream_name(config)?)
+}
+
+/// The preset that Dream is set to.
+pub fn dream_name(config: &Config) -> Option<String> {
+    let named = config.agents.defaults.dream.model_override.as_deref().map(canonical);
+    named.filter(|name| name != DEFAULT)
+}
+
+fn wrong_name(config: &Config, named: &str) -> Option<String> {
+    if config.model_presets.contains_key(named) {
         return None;
     }
     let names: Vec<&str> = config.model_presets.keys().map(String::as_str).collect();
-    Some(match (names.as_slice(), closest(&named, names.iter().copied())) {
+    Some(match (names.as_slice(), closest(named, names.iter().copied())) {
         ([], _) => "names a preset, but there are no modelPresets".to_owned(),
         (_, Some(meant)) => format!("names no entry of modelPresets; did you mean {meant}?"),
         (names, None) => format!("names no entry of modelPresets; there are {}", names.join(", ")),

@@ -83,6 +83,17 @@ pub fn broken(config: &Config) -> Vec<Broken> {
         what,
     }));
     rules.0.extend(hooks::wrong(&config.hooks).into_iter().map(|what| Broken { path: &["hooks"], or: None, what }));
+    rules.0.extend(presets::wrong_dream(config).map(|what| Broken {
+        path: &["agents", "defaults", "dream", "model_override"],
+        or: None,
+        what,
+    }));
+    let bad_times = config.agents.defaults.dream.timing(jiff::tz::TimeZone::UTC).err();
+    rules.0.extend(bad_times.map(|why| Broken {
+        path: &["agents", "defaults", "dream", "cron"],
+        or: None,
+        what: why.to_string(),
+    }));
     rules.0.extend(same_port(config));
     rules.0
 }

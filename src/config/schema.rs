@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::dream::Dream;
 use super::hooks::HookConfig;
 use super::key::{Key, Kind, Section};
 use super::presets::ModelPreset;
@@ -109,11 +110,12 @@ section! {
         tool_hint_max_length: usize = 40, Kind::Whole(20, 500);
         /// Whether all that the owner says is one session, whichever door it comes through: see `domain::keys`.
         unified_session: bool = false, Kind::Flag;
+        /// How what was said is worked into the memory.
+        dream: Dream = Dream::default(), Kind::Section(Dream::SECTION);
     }
     unused [
         "fallback_models" "max_concurrent_subagents" "fail_on_tool_error" "provider_retry_mode"
         "timezone_mode" "bot_icon"
-        "dream"
     ]
 }
 

@@ -55,8 +55,8 @@ async fn commands_are_answered_at_every_door_and_kept_from_the_model() {
         "A new conversation begins. The model no longer sees what was said before."
     );
     assert_eq!(
-        chat(&gateway, "/dream now").await,
-        "/dream is not available in this version. It was not sent to the model."
+        chat(&gateway, "/pairing list").await,
+        "/pairing is not available in this version. It was not sent to the model."
     );
     let (status, reply) = post(&gateway, "m1", "/usage").await;
     assert_eq!((status, reply["turn_id"].is_string()), (202, true), "{reply}");

@@ -12,6 +12,7 @@ mod compaction;
 mod cron;
 mod dead_letters;
 mod doors;
+mod dreams;
 mod edits;
 mod every_step;
 mod export_whole;

@@ -98,6 +98,8 @@ pub enum Command {
     Tree,
     /// Work on something until it is reached, show what that is, or end it.
     Goal(GoalAsk),
+    /// Something of Dream, which works what was said into the memory, or of what it made.
+    Dream(DreamAsk),
     /// The skills that there are.
     Skills,
     /// Say how many tokens were used.
@@ -115,6 +117,22 @@ pub enum GoalAsk {
     Set(String),
     /// That it end so.
     End(Status),
+}
+
+/// What is asked of Dream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DreamAsk {
+    /// That it begin.
+    Begin,
+    /// What the newest version of the memory changed, or the one of that id.
+    Log(Option<String>),
+    /// That the version of that id be undone; without one, which there are.
+    Restore(Option<String>),
+    /// What it follows.
+    Prompt {
+        /// And that it be written to a file, to be changed.
+        init: bool,
+    },
 }
 
 /// A command that cannot be followed; shown as what its sender is told.
@@ -185,14 +203,21 @@ pub const TABLE: &[Entry] = &[
         "/goal [objective|done|stop]",
         "work on something over as many answers as it takes; without an objective, what that is",
     ),
+    entry("/dream", "/dream", "work what was said lately into the memory now"),
+    entry("/dream-log", "/dream-log [version]", "what the newest version of the memory changed, or that one"),
+    entry(
+        "/dream-restore",
+        "/dream-restore [version]",
+        "the newest versions; with one, the memory as it was before it",
+    ),
+    entry("/dream-prompt", "/dream-prompt [init]", "what Dream follows; with `init`, as a file to be changed"),
     entry("/skill", "/skill", "the skills of this workspace"),
     entry("/usage", "/usage", "how many tokens this conversation used"),
     entry("/context", "/context", "how much of the model's window it fills"),
 ];
 
 /// Commands of other versions.
-const ABSENT: &[&str] =
-    &["/dream", "/dream-log", "/dream-prompt", "/dream-restore", "/evaluator-prompt", "/pairing", "/trigger"];
+const ABSENT: &[&str] = &["/evaluator-prompt", "/pairing", "/trigger"];
 
 const fn entry(name: &'static str, usage: &'static str, what: &'static str) -> Entry {
     Entry { name, usage, what }
@@ -300,11 +325,23 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
             "stop" => Some(Command::Goal(GoalAsk::End(Status::Cancelled))),
             _ => (goal.chars().count() <= OBJECTIVE_CHARS_MAX).then_some(Command::Goal(GoalAsk::Set(goal))),
         },
+        ("/dream", None) => Some(Command::Dream(DreamAsk::Begin)),
+        ("/dream-log", id) => one_word(id).map(|id| Command::Dream(DreamAsk::Log(id))),
+        ("/dream-restore", id) => one_word(id).map(|id| Command::Dream(DreamAsk::Restore(id))),
+        ("/dream-prompt", None) => Some(Command::Dream(DreamAsk::Prompt { init: false })),
+        ("/dream-prompt", Some(init)) if init.eq_ignore_ascii_case("init") => {
+            Some(Command::Dream(DreamAsk::Prompt { init: true }))
+        }
         ("/skill", None) => Some(Command::Skills),
         ("/usage", None) => Some(Command::Usage),
         ("/context", None) => Some(Command::Context),
         (_, _) => None,
     }
+}
+
+/// Nothing, or one word; `None` for more.
+fn one_word(text: Option<String>) -> Option<Option<String>> {
+    text.as_ref().is_none_or(|text| !text.contains(char::is_whitespace)).then_some(text)
 }
 
 /// What stands behind the word `soft`, if the text begins with it.

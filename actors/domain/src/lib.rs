@@ -14,6 +14,7 @@ pub mod goal;
 pub mod history;
 pub mod ids;
 pub mod keys;
+pub mod memory;
 pub mod policy;
 pub mod prompt;
 pub mod queue;

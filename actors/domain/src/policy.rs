@@ -9,6 +9,7 @@
 //! |---|---|---|---|
 //! | `main`, `cli`, `api`, `websocket` | `full` | as `tools.exec.sandbox` says | write |
 //! | `cron`, `heartbeat` | `coding` | only in a sandbox | read |
+//! | `dream` | those that read and write files | none | write: the memory and the skills |
 //! | `direct`, `group`, `thread`, `hook`, `subagent`, `unknown` | `minimal` | only in a sandbox | none |
 //!
 //! The network is closed to sandboxed commands of all kinds. A tool is allowed when every [`ToolRule`] lets it pass; each
@@ -60,9 +61,16 @@ pub struct Policy {
     pub network: bool,
     /// What is open of the workspace.
     pub workspace: Access,
+    /// What of it can be written, if not all: paths in it, those of directories with a `/` at their end.
+    pub writes: Option<&'static [&'static str]>,
     /// The model that answers, instead of the configured one.
     pub model: Option<Arc<str>>,
 }
+
+/// What Dream may write.
+const DREAM_WRITES: &[&str] = &["skills/", "SOUL.md", "USER.md", "memory/MEMORY.md"];
+/// The tools that it has for that.
+const DREAM_TOOLS: [&str; 4] = ["read_file", "edit_file", "write_file", "apply_patch"];
 
 /// The policies of all kinds.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,6 +106,7 @@ impl Policy {
                 (Profile::Full, SandboxLevel::AsConfigured, Access::Write)
             }
             SessionKind::Cron | SessionKind::Heartbeat => (Profile::Coding, SandboxLevel::Required, Access::Read),
+            SessionKind::Dream => (Profile::Coding, SandboxLevel::Required, Access::Write),
             SessionKind::Direct
             | SessionKind::Group
             | SessionKind::Thread
@@ -105,7 +114,13 @@ impl Policy {
             | SessionKind::Subagent
             | SessionKind::Unknown => (Profile::Minimal, SandboxLevel::Required, Access::None),
         };
-        Self { tools: vec![ToolRule::profile(profile)], sandbox, network: false, workspace, model: None }
+        let mut rule = ToolRule::profile(profile);
+        let is_dream = kind == SessionKind::Dream;
+        if is_dream {
+            rule.allow = DREAM_TOOLS.map(|name| Pattern::Name(name.to_owned())).into();
+        }
+        let writes = is_dream.then_some(DREAM_WRITES);
+        Self { tools: vec![rule], sandbox, network: false, workspace, writes, model: None }
     }
 
     /// Whether the tool may be called.
@@ -174,13 +189,14 @@ mod tests {
             ("nonsense", "cli", false, false, Access::None),
             ("cron:job", "cron", true, true, Access::Read),
             ("heartbeat", "heartbeat", true, true, Access::Read),
+            ("dream:20261130-090000", "cron", false, true, Access::Write),
         ] {
             let kind = policies.kind(&SessionKey::new(key).unwrap(), &Source::new(source).unwrap());
             let policy = policies.of(kind);
             assert_eq!(policy.permits("exec").is_ok(), exec, "{key}");
             assert_eq!(policy.permits("write_file").is_ok(), write, "{key}");
             assert_eq!(policy.workspace, access, "{key}");
-            assert_eq!(policy.confines(), access != Access::Write, "{key}");
+            assert_eq!(policy.confines(), access != Access::Write || key.starts_with("dream:"), "{key}");
             assert!(!policy.network);
         }
     }

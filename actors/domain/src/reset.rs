@@ -140,6 +140,7 @@ impl Rules {
             SessionKind::Main
             | SessionKind::Direct
             | SessionKind::Cron
+            | SessionKind::Dream
             | SessionKind::Hook
             | SessionKind::Subagent
             | SessionKind::Heartbeat

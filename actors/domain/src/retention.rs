@@ -81,7 +81,9 @@ fn rank(entry: &Entry, main_key: &str) -> Option<u8> {
     }
     match Key::from(&entry.key).kind(main_key) {
         SessionKind::Main | SessionKind::Group | SessionKind::Thread | SessionKind::Unknown => None,
-        SessionKind::Cron | SessionKind::Hook | SessionKind::Subagent | SessionKind::Heartbeat => Some(0),
+        SessionKind::Cron | SessionKind::Dream | SessionKind::Hook | SessionKind::Subagent | SessionKind::Heartbeat => {
+            Some(0)
+        }
         SessionKind::Direct | SessionKind::Api | SessionKind::WebSocket | SessionKind::Cli => Some(1),
     }
 }

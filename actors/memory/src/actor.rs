@@ -11,7 +11,6 @@
 //! is.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,6 @@ use actix::{
     Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Recipient, SpawnHandle, Supervised, WrapFuture,
 };
 use domain::compaction::archive::judge;
-use jiff::tz::TimeZone;
 use protocol::memory::{Summarise, Summarised, Summary};
 use protocol::metrics::{ByKind, ByResult, Metrics};
 use protocol::provider::{AskPermit, Complete, Event, Permit};
@@ -50,10 +48,8 @@ pub struct Deps {
     pub ports: Ports,
     /// The counters.
     pub metrics: Metrics,
-    /// Where the archive lies.
-    pub workspace: PathBuf,
-    /// In which times are written.
-    pub zone: TimeZone,
+    /// What it writes.
+    pub archive: Arc<Archive>,
     /// Whom it asks.
     pub neighbours: Neighbours,
 }
@@ -102,8 +98,7 @@ impl Memory {
 
     /// With nothing under way.
     fn new(deps: Deps) -> Self {
-        let Deps { ports, metrics, workspace, zone, neighbours } = deps;
-        let archive = Arc::new(Archive::new(workspace, zone));
+        let Deps { ports, metrics, archive, neighbours } = deps;
         // What rules ask for is there from the start, at zero.
         for result in ["text", "nothing", "raw"] {
             drop(metrics.work.summaries.get_or_create(&ByResult { result }));

@@ -13,42 +13,38 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use domain::ids::SessionKey;
+use domain::memory::Line;
 use domain::text::ellipsis;
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use protocol::edit::Part;
-use serde::{Deserialize, Serialize};
 use supervision::ports::{Disk, DiskFile, Open};
 
-const DIRECTORY: &str = "memory";
-const HISTORY_FILE: &str = "memory/history.jsonl";
+use crate::files::{each_line, read_text, replace};
+
+mod kept;
+
+pub(crate) const DIRECTORY: &str = "memory";
+pub(crate) const HISTORY_FILE: &str = "memory/history.jsonl";
 const CURSOR_FILE: &str = "memory/.cursor";
 /// Characters of one line's content, whatever asks for it.
 pub const CONTENT_CHARS_MAX: usize = 64_000;
 /// Bytes at the end of the file in which the last line is looked for: more than the longest line has.
 const TAIL_BYTES: u64 = 512 * 1024;
-/// Digits of a cursor.
-const CURSOR_BYTES_MAX: usize = 20;
+/// Bytes of a file that has a cursor.
+const CURSOR_BYTES_MAX: u64 = 64;
 
 /// The file, which one job at a time writes.
 pub struct Archive {
-    workspace: PathBuf,
-    zone: TimeZone,
-    writing: Mutex<()>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Line {
-    cursor: u64,
-    timestamp: String,
-    content: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    session_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    part: Option<String>,
+    pub(crate) workspace: PathBuf,
+    pub(crate) zone: TimeZone,
+    pub(crate) writing: Mutex<()>,
+    /// Whether it was said that lines of another form are left out.
+    warned: AtomicBool,
 }
 
 // === impl Archive ===
@@ -56,7 +52,7 @@ struct Line {
 impl Archive {
     /// In that workspace, with times of that zone.
     pub fn new(workspace: PathBuf, zone: TimeZone) -> Self {
-        Self { workspace, zone, writing: Mutex::new(()) }
+        Self { workspace, zone, writing: Mutex::new(()), warned: AtomicBool::new(false) }
     }
 
     /// Appends what is kept of a part of a session, and gives its cursor. On the device when this returns; after an error
@@ -82,9 +78,9 @@ impl Archive {
         }
         let known = match last_line(&tail) {
             Some(last) => last.cursor,
-            None => newest(&read(&*file, 0, length)?),
+            None => newest(&*file)?,
         };
-        let cursor = known.max(self.cursor(disk)) + 1;
+        let cursor = known.max(self.number(disk, CURSOR_FILE)) + 1;
         let line = Line {
             cursor,
             timestamp: self.time(now_ms),
@@ -109,25 +105,28 @@ impl Archive {
         Ok(cursor)
     }
 
-    fn cursor(&self, disk: &dyn Disk) -> u64 {
-        let text = disk.open_inside(&self.workspace, Path::new(CURSOR_FILE), Open::Read).and_then(|file| {
-            let mut bytes = [0; CURSOR_BYTES_MAX];
-            let got = file.read_at(&mut bytes, 0)?;
-            Ok(String::from_utf8_lossy(bytes.get(..got).unwrap_or(&[])).into_owned())
-        });
-        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    /// The number in a file of one; 0 when there is none.
+    pub(crate) fn number(&self, disk: &dyn Disk, path: &str) -> u64 {
+        let text = read_text(disk, &self.workspace, path, CURSOR_BYTES_MAX);
+        text.ok().flatten().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     }
 
     fn keep_cursor(&self, disk: &dyn Disk, cursor: u64) -> io::Result<()> {
-        let file = disk.open_inside(&self.workspace, Path::new(CURSOR_FILE), Open::Create)?;
-        let text = cursor.to_string();
-        file.write_at(text.as_bytes(), 0)?;
-        file.set_length(text.len() as u64)
+        replace(disk, &self.workspace, CURSOR_FILE, cursor.to_string().as_bytes())
     }
 
-    fn time(&self, now_ms: u64) -> String {
+    /// Like [`time`](Self::time), to the second and without anything but digits and a dash.
+    pub(crate) fn stamp(&self, now_ms: u64) -> String {
+        self.zoned(now_ms).strftime("%Y%m%d-%H%M%S").to_string()
+    }
+
+    pub(crate) fn time(&self, now_ms: u64) -> String {
+        self.zoned(now_ms).strftime("%Y-%m-%d %H:%M").to_string()
+    }
+
+    fn zoned(&self, now_ms: u64) -> Zoned {
         let at = Timestamp::from_millisecond(i64::try_from(now_ms).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
-        at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
+        at.to_zoned(self.zone.clone())
     }
 }
 
@@ -143,23 +142,23 @@ fn read(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
 fn last_line(tail: &[u8]) -> Option<Line> {
     let lines = tail.split(|byte| *byte == b'\n');
     let last = lines.rev().find(|line| !line.trim_ascii().is_empty())?;
-    serde_json::from_slice(last).ok()
-}
-
-/// All that are lines.
-fn lines(bytes: &[u8]) -> impl Iterator<Item = Line> {
-    bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok())
+    Line::parse(last)
 }
 
 /// The highest cursor.
-fn newest(bytes: &[u8]) -> u64 {
-    lines(bytes).map(|line| line.cursor).max().unwrap_or(0)
+fn newest(file: &dyn DiskFile) -> io::Result<u64> {
+    let mut newest = 0;
+    each_line(file, |line| {
+        newest = newest.max(Line::parse(line).map_or(0, |line| line.cursor));
+        Ok(())
+    })?;
+    Ok(newest)
 }
 
 /// The cursor of the line about that part.
 fn kept(tail: &[u8], key: &SessionKey, part: &str) -> Option<u64> {
     let is_it = |line: &Line| line.part.as_deref() == Some(part) && line.session_key.as_deref() == Some(key.as_str());
-    lines(tail).find(is_it).map(|line| line.cursor)
+    tail.split(|byte| *byte == b'\n').filter_map(Line::parse).find(is_it).map(|line| line.cursor)
 }
 
 #[cfg(test)]

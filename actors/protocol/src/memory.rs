@@ -2,6 +2,7 @@
 //!
 //! | message | from | answer | order |
 //! |---|---|---|---|
+//! | [`AskDream`] | session | one text at `reply` | any |
 //! | [`Summarise`] | session | one [`Summarised`] at `reply_to`, none once it is cancelled | any |
 //!
 //! When [`Summarised`] arrives, what was summarised is a line of `memory/history.jsonl` on the device, or the disk has
@@ -11,8 +12,10 @@
 use std::sync::Arc;
 
 use actix::Recipient;
+use domain::command::DreamAsk;
 use domain::ids::SessionKey;
 use domain::request::ChatRequest;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::edit::Part;
@@ -71,4 +74,14 @@ impl Summary {
             Self::Raw(_) => "raw",
         }
     }
+}
+
+/// A person wants something of Dream, or of what it made.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub struct AskDream {
+    /// What.
+    pub ask: DreamAsk,
+    /// What they are told. Of what changes something, that is on the device then.
+    pub reply: oneshot::Sender<String>,
 }

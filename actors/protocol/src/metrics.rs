@@ -238,6 +238,7 @@ impl Metrics {
             (&self.sessions_held, "sessions_held"),
             (&self.memory_pressure, "memory_high"),
             (&self.arbiters_blocked, "arbiter_blocked"),
+            (&self.work.memory_file_large, "memory_file_large"),
         ];
         ill.into_iter().filter(|(gauge, _)| gauge.get() > 0).map(|(_, word)| word).collect()
     }

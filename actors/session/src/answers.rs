@@ -32,6 +32,10 @@ const NOTHING_SAID: &str = "Nothing has been said here yet.";
 /// What is told when everything was read anew.
 pub const REFRESHED: &str =
     "The conversation goes on. Instructions, memory and skills of the workspace were read anew.";
+/// What is told where the memory is not open.
+pub const CLOSED: &str = "The memory is not open to this session. Nothing was changed.";
+/// What is told when the memory does not answer.
+pub const NO_MEMORY: &str = "The memory did not answer; please try again.";
 /// What is told when the transcript cannot be read.
 pub const UNREADABLE: &str = "The conversation cannot be read right now; nothing was changed.";
 
@@ -59,7 +63,11 @@ pub fn follow(
         Command::Think(level) => return Ok(think(*level, read, &settings, ports)),
         Command::Goal(ask) => return Ok(goal(ask, read, ports)),
         // Those are done elsewhere.
-        Command::New { .. } | Command::Refresh { .. } | Command::Compact { .. } | Command::Skills => {
+        Command::New { .. }
+        | Command::Refresh { .. }
+        | Command::Compact { .. }
+        | Command::Skills
+        | Command::Dream(_) => {
             return Ok(tell(String::new()));
         }
         Command::Branch { entry } => Edit::Branch { to: Some(entry.clone()), summary: None },
@@ -89,6 +97,7 @@ fn done(command: &Command, drawn: &Drawn) -> String {
         | Command::Model(_)
         | Command::Think(_)
         | Command::Goal(_)
+        | Command::Dream(_)
         | Command::Skills
         | Command::Tree
         | Command::Usage

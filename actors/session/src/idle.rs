@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::ids::SessionKey;
-use domain::keys::Key;
+use domain::keys::{Base, Key};
 use protocol::edit::EditError;
 use protocol::metrics::{ByResult, Metrics};
 use protocol::registry::Sessions;
@@ -64,8 +64,9 @@ impl IdleWatch {
         loop {
             tokio::time::sleep(self.rules.every).await;
             for key in self.transcripts.index().silent(&silence(self.rules.after, self.clock.wall_ms()), FOUND_MAX) {
-                // What nothing outlives is not summed up for later.
-                if !Key::from(&key).is_ephemeral() {
+                // What nothing outlives is not summed up for later, nor is the summing up itself.
+                let place = Key::from(&key);
+                if !place.is_ephemeral() && !matches!(place.base, Base::Dream(_)) {
                     let result = self.condense(&key).await;
                     self.metrics.work.idle_compactions.get_or_create(&ByResult { result }).inc();
                 }

@@ -46,7 +46,8 @@ pub struct Settings {
 impl Settings {
     /// For a session of this kind. A preset that is not there any more, or not usable, is none.
     pub fn of(config: &SessionConfig, kind: SessionKind, tally: &Tally) -> Self {
-        let chosen = tally.preset.as_ref().and_then(|name| config.presets.get_key_value(name));
+        let usual = config.dream_preset.as_ref().filter(|_| kind == SessionKind::Dream);
+        let chosen = tally.preset.as_ref().or(usual).and_then(|name| config.presets.get_key_value(name));
         let chosen = chosen.filter(|(_, preset)| preset.elsewhere.is_none());
         let mut settings = match chosen {
             Some((name, preset)) => Self { name: Some(Arc::clone(name)), preset: preset.clone() },

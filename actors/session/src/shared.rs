@@ -13,7 +13,7 @@ use domain::reset;
 use domain::tally::Tally;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
-use protocol::memory::Summarise;
+use protocol::memory::{AskDream, Summarise};
 use protocol::metrics::{ByKind, ByResult, Metrics};
 use protocol::supervision::{Kind, SupervisionLog};
 use protocol::turn::{Pulse, TurnEvents};
@@ -42,6 +42,8 @@ pub struct SessionConfig {
     pub preset: Preset,
     /// What sessions can be set to.
     pub presets: Presets,
+    /// What Dreams are set to.
+    pub dream_preset: Option<Arc<str>>,
     /// The most tokens that a request is to have, if less than the window allows.
     pub context_block_limit: Option<u64>,
     /// Whether the model is told when and where each message was said.
@@ -138,6 +140,8 @@ pub struct Neighbours {
     pub tools: Recipient<tools::RunTool>,
     /// Summarises what the model no longer sees.
     pub memory: Recipient<Summarise>,
+    /// Has it worked into the memory.
+    pub dream: Recipient<AskDream>,
 }
 
 // === impl FrontMail ===

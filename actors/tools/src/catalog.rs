@@ -88,6 +88,7 @@ impl Catalog {
             sessions: config.sessions_dir,
             forbidden: config.forbidden,
             reach,
+            only: None,
         });
         let (result_chars_max, policies) = (config.result_chars_max, config.policies);
         let offload = Arc::new(Offload::new(fence.clone()));

@@ -41,6 +41,8 @@ pub(crate) struct Fence {
     pub(crate) sessions: PathBuf,
     pub(crate) forbidden: Vec<PathBuf>,
     pub(crate) reach: Reach,
+    /// All that is open for writing, if not everything that is open.
+    pub(crate) only: Option<&'static [&'static str]>,
 }
 
 /// A judged path.
@@ -80,6 +82,8 @@ pub(crate) enum PathError {
     Closed,
     #[error("this session may read the workspace but not change it")]
     ReadOnly,
+    #[error("this session may change only these: {}", .0.join(", "))]
+    Elsewhere(&'static [&'static str]),
     #[error("`{0}` is a directory")]
     IsDirectory(String),
     #[error("`{0}` is not a regular file (a device, socket or pipe)")]
@@ -102,7 +106,7 @@ impl Fence {
             Access::Read if need == Access::Write => Err(PathError::ReadOnly),
             Access::Read | Access::Write => {
                 let fence = self.of(&call.key).scoped(call.scope.as_deref(), &call.policy).confined(&call.policy);
-                Ok(if need == Access::Write { fence.unreadable() } else { fence })
+                Ok(if need == Access::Write { fence.unreadable().only(call.policy.writes) } else { fence })
             }
         }
     }
@@ -136,6 +140,11 @@ impl Fence {
             return self;
         }
         Arc::new(Self { readable: Vec::new(), ..Self::clone(&self) })
+    }
+
+    /// With no more open than these.
+    fn only(self: Arc<Self>, only: Option<&'static [&'static str]>) -> Arc<Self> {
+        if only.is_none() { self } else { Arc::new(Self { only, ..Self::clone(&self) }) }
     }
 
     /// The same, unless the session is kept off the machine: then no more than the workspace.
@@ -197,6 +206,9 @@ impl Fence {
                 Denied::Kernel => PathError::Kernel(text.to_owned()),
             });
         }
+        if let Some(only) = self.only.filter(|only| !is_among(&path, &policy.workspace, only)) {
+            return Err(PathError::Elsewhere(only));
+        }
         Ok(Target::new(policy, path))
     }
 
@@ -206,6 +218,15 @@ impl Fence {
         let path = policy.workspace.join(below.iter().collect::<PathBuf>());
         Ok(Target::new(policy, path))
     }
+}
+
+/// Whether a resolved path is one of those of the workspace, or below one that ends with `/`.
+fn is_among(path: &Path, workspace: &Path, only: &[&str]) -> bool {
+    let Ok(below) = path.strip_prefix(workspace) else { return false };
+    only.iter().any(|one| match one.strip_suffix('/') {
+        Some(directory) => below.starts_with(directory) && below != Path::new(directory),
+        None => below == Path::new(one),
+    })
 }
 
 // === impl Target ===

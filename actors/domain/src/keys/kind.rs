@@ -20,6 +20,8 @@ pub enum SessionKind {
     Thread,
     /// A scheduled job.
     Cron,
+    /// Work on the memory.
+    Dream,
     /// An event from outside.
     Hook,
     /// A child session.
@@ -40,12 +42,13 @@ pub enum SessionKind {
 
 impl SessionKind {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Main,
         Self::Direct,
         Self::Group,
         Self::Thread,
         Self::Cron,
+        Self::Dream,
         Self::Hook,
         Self::Subagent,
         Self::Heartbeat,
@@ -63,6 +66,7 @@ impl SessionKind {
             Self::Group => "group",
             Self::Thread => "thread",
             Self::Cron => "cron",
+            Self::Dream => "dream",
             Self::Hook => "hook",
             Self::Subagent => "subagent",
             Self::Heartbeat => "heartbeat",
@@ -96,7 +100,8 @@ impl Key {
             Base::Api(_) => SessionKind::Api,
             Base::Cli(_) => SessionKind::Cli,
             Base::Hook(_) => SessionKind::Hook,
-            Base::Cron(_) | Base::Dream(_) => SessionKind::Cron,
+            Base::Cron(_) => SessionKind::Cron,
+            Base::Dream(_) => SessionKind::Dream,
             Base::Unified => SessionKind::Main,
             Base::Heartbeat => SessionKind::Heartbeat,
             Base::Node(_) | Base::AcpBridge(_) | Base::Global | Base::Unknown | Base::Other(_) => SessionKind::Unknown,

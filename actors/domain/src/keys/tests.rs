@@ -67,7 +67,7 @@ fn keys_with_an_agent_are_read_in_their_spelling_of_today() {
 
 #[test]
 fn keys_of_nanobot_and_our_doors_are_kept_letter_by_letter() {
-    use SessionKind::{Api, Cli, Cron, Direct, Group, Heartbeat, Hook, Main, Thread, Unknown, WebSocket};
+    use SessionKind::{Api, Cli, Cron, Direct, Dream, Group, Heartbeat, Hook, Main, Thread, Unknown, WebSocket};
     for (text, kind) in [
         ("telegram:123", Direct),
         ("telegram:-100123", Group),
@@ -95,7 +95,7 @@ fn keys_of_nanobot_and_our_doors_are_kept_letter_by_letter() {
         ("websocket:Chat-1", WebSocket),
         ("websocket:a:thread:b", WebSocket),
         ("heartbeat", Heartbeat),
-        ("dream:20261130-090000", Cron),
+        ("dream:20261130-090000", Dream),
         ("cron:job", Cron),
         ("hook:1", Hook),
         ("node:1:x", Unknown),

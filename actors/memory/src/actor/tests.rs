@@ -50,8 +50,7 @@ impl Stage {
         let deps = Deps {
             ports: ports.clone(),
             metrics: metrics.clone(),
-            workspace: "/w".into(),
-            zone: TimeZone::UTC,
+            archive: Arc::new(Archive::new("/w".into(), jiff::tz::TimeZone::UTC)),
             neighbours: Neighbours { permits: permits.recipient(), model: model.recipient() },
         };
         let kernel = Kernel::new(ports, MemoryLog::new(), metrics.clone());

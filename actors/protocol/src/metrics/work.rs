@@ -123,6 +123,12 @@ pub struct WorkMetrics {
     pub idle_compactions: Family<ByResult, Counter>,
     /// Those that are worked on; at most one for each session.
     pub summaries_running: Gauge,
+    /// Dreams (`done`, `failed`, `refused`, and `nothing` where there was nothing to work in).
+    pub dreams: Family<ByResult, Counter>,
+    /// Bytes of `memory/MEMORY.md`.
+    pub memory_file_bytes: Gauge,
+    /// 1 while that is more than it should be.
+    pub memory_file_large: Gauge,
     /// Lines that the disk did not take for the archive of conversations.
     pub archive_failures: Counter,
     /// Open connections.
@@ -168,6 +174,9 @@ impl Default for WorkMetrics {
             summaries: Family::default(),
             idle_compactions: Family::default(),
             summaries_running: Gauge::default(),
+            dreams: Family::default(),
+            memory_file_bytes: Gauge::default(),
+            memory_file_large: Gauge::default(),
             archive_failures: Counter::default(),
             connections: Family::default(),
             send_buffer_bytes: Family::default(),
@@ -206,6 +215,9 @@ impl WorkMetrics {
             self.idle_compactions.clone(),
         );
         to.register("summaries_running", "Summaries under way", self.summaries_running.clone());
+        to.register("dreams", "Dreams that ended", self.dreams.clone());
+        to.register("memory_file_bytes", "Bytes of memory/MEMORY.md", self.memory_file_bytes.clone());
+        to.register("memory_file_large", "Whether that is too large", self.memory_file_large.clone());
         to.register("archive_failures", "Archive lines the disk refused", self.archive_failures.clone());
         to.register("connections", "Open connections", self.connections.clone());
         to.register("send_buffer_bytes", "Bytes that wait for clients", self.send_buffer_bytes.clone());

@@ -4,11 +4,15 @@ use std::io;
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::command::Command;
+use domain::command::{Command, DreamAsk};
 use domain::ids::{Attempt, TurnId};
+use domain::policy::Access;
+use protocol::memory::AskDream;
+use tokio::sync::oneshot;
 
 use super::{Life, Session};
 use crate::file::{self, Standing};
+use crate::shared::tell_front;
 use crate::turn::{Commanded, Input};
 use crate::{answers, reading};
 
@@ -29,6 +33,10 @@ impl Session {
     pub(super) fn follow(&mut self, command: Command, ctx: &mut Ctx<Self>) {
         if let Command::Compact { asked } = command {
             self.compact_as_asked(asked, ctx);
+            return;
+        }
+        if let Command::Dream(ask) = command {
+            self.ask_dream(ask, ctx);
             return;
         }
         let Life::Live(live) = &self.state else { return };
@@ -60,6 +68,36 @@ impl Session {
                 session.followed(outcome, at, work, ctx);
                 session.note();
             }
+        }));
+    }
+
+    /// Has the memory answer.
+    fn ask_dream(&mut self, ask: DreamAsk, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &self.state else { return };
+        let Some(work) = live.work.as_ref().map(|work| (work.turn, work.attempt)) else { return };
+        let Some(source) = live.machine.body().map(|(accepted, ..)| &accepted.source) else { return };
+        let policies = &self.shared.config.policies;
+        let open = policies.of(policies.kind(self.lease.key(), source)).workspace;
+        let needed = match ask {
+            DreamAsk::Log(_) | DreamAsk::Restore(None) | DreamAsk::Prompt { init: false } => Access::Read,
+            DreamAsk::Begin | DreamAsk::Restore(Some(_)) | DreamAsk::Prompt { init: true } => Access::Write,
+        };
+        if open < needed {
+            let text = answers::CLOSED.to_owned();
+            self.step(Input::Commanded(Box::new(Commanded { text, drawn: None })), ctx);
+            return;
+        }
+        let (life, (reply, told)) = (self.life, oneshot::channel());
+        // One that is gone drops the reply.
+        let _ = tell_front(&self.neighbours.dream, &self.shared.mail.memory, AskDream { ask, reply });
+        ctx.spawn(told.into_actor(self).map(move |told, session, ctx| {
+            let Life::Live(live) = &session.state else { return };
+            if session.life != life || live.machine.running().map(|(turn, attempt, ..)| (turn, attempt)) != Some(work) {
+                return session.stale();
+            }
+            let text = told.unwrap_or_else(|_| answers::NO_MEMORY.to_owned());
+            session.step(Input::Commanded(Box::new(Commanded { text, drawn: None })), ctx);
+            session.note();
         }));
     }
 

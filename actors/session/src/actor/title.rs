@@ -64,6 +64,7 @@ impl Session {
             SessionKind::Group
             | SessionKind::Thread
             | SessionKind::Cron
+            | SessionKind::Dream
             | SessionKind::Hook
             | SessionKind::Subagent
             | SessionKind::Heartbeat

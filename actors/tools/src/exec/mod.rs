@@ -404,6 +404,7 @@ mod tests {
                 sessions,
                 forbidden: vec![],
                 reach: crate::paths::Reach::Workspace,
+                only: None,
             };
             let config = ExecConfig {
                 enable: true,

@@ -28,6 +28,7 @@ fn fence(home: &TempWorkspace, reach: Reach) -> Fence {
         sessions,
         forbidden: vec![home.path("journal")],
         reach,
+        only: None,
     }
 }
 

@@ -13,13 +13,14 @@ use super::{Bench, config};
 use crate::{Catalog, SandboxChoice, SandboxMode, probe_sandbox};
 
 /// A session of each kind, and the door of its messages.
-const SESSIONS: [(&str, &str); 12] = [
+const SESSIONS: [(&str, &str); 13] = [
     ("agent:main:main", "cli"),
     ("cli:direct", "cli"),
     ("api:default", "api"),
     ("websocket:c", "ws"),
     ("agent:main:cron:job", "cron"),
     ("heartbeat", "heartbeat"),
+    ("dream:20261130-090000", "cron"),
     ("telegram:5", "telegram:default"),
     ("telegram:-100", "telegram:default"),
     ("telegram:-100:topic:7", "telegram:default"),
@@ -31,7 +32,7 @@ const SESSIONS: [(&str, &str); 12] = [
 /// All tools open to sessions of that kind, with that much of the workspace.
 fn open_to(kind: SessionKind, sandbox: SandboxLevel, workspace: Access) -> (SessionKind, Policy) {
     let tools = vec![ToolRule::profile(Profile::Full)];
-    (kind, Policy { tools, sandbox, network: false, workspace, model: None })
+    (kind, Policy { tools, sandbox, network: false, workspace, writes: None, model: None })
 }
 
 fn bench(sandbox: SandboxChoice, own: impl IntoIterator<Item = (SessionKind, Policy)>) -> Bench {
@@ -161,5 +162,33 @@ fn a_confined_session_stays_in_the_workspace_where_the_owner_need_not() {
         let (end, _) = bench.call("write_file", json!({"path": "notes", "content": "x"})).await;
         assert_eq!(end, ToolEnd::Ok);
         assert_eq!(bench.home.read("outside"), "theirs\n");
+    });
+}
+
+#[test]
+fn dreams_change_the_memory_and_skills_and_nothing_else() {
+    run("dreams", async {
+        let mut bench = bench(SandboxChoice::Off, []);
+        bench.be("dream:20261130-090000", "cron");
+        for path in ["memory/MEMORY.md", "SOUL.md", "USER.md", "skills/new/SKILL.md"] {
+            let (end, text) = bench.call("write_file", json!({"path": path, "content": "x"})).await;
+            assert_eq!(end, ToolEnd::Ok, "{path}: {text}");
+        }
+        for path in [
+            "notes",
+            "AGENTS.md",
+            "memory/history.jsonl",
+            "memory/.dream_cursor",
+            "skills",
+            "skills/../notes",
+            "skills-2/a",
+        ] {
+            refused(&mut bench, "write_file", json!({"path": path, "content": "x"}), "may change only these: skills/")
+                .await;
+        }
+        refused(&mut bench, "write_file", json!({"path": "../outside", "content": "x"}), "outside").await;
+        refused(&mut bench, "exec", json!({"command": "ls"}), "exec").await;
+        let (end, text) = bench.call("read_file", json!({"path": "notes"})).await;
+        assert_eq!(end, ToolEnd::Ok, "{text}");
     });
 }

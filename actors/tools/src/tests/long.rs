@@ -147,6 +147,7 @@ fn offload(home: &TempWorkspace) -> Offload {
         sessions,
         forbidden: vec![],
         reach: Reach::Anywhere,
+        only: None,
     }))
 }
 

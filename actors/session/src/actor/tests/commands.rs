@@ -1,5 +1,8 @@
 //! Commands that are turns.
 
+use domain::command::DreamAsk;
+use domain::keys::SessionKind;
+use domain::policy::{Access, Policies, Policy};
 use protocol::memory::{Summarised, Summary};
 
 use super::*;
@@ -36,6 +39,45 @@ fn commands_are_answered_without_the_model_and_never_shown_to_it() {
         stage.finished().await;
         let commits = stage.journal.books().commits.len();
         assert_eq!(commits, 9, "one for each turn");
+    });
+}
+
+#[test]
+fn what_is_asked_of_dream_is_answered_by_the_memory_where_that_is_open() {
+    run_paused("dream commands", async {
+        let mut stage = Stage::new();
+        for (command, ask) in [
+            ("/dream", DreamAsk::Begin),
+            ("/dream-log 3f9c0a1b", DreamAsk::Log(Some("3f9c0a1b".to_owned()))),
+            ("/dream-restore", DreamAsk::Restore(None)),
+            ("/dream-prompt INIT", DreamAsk::Prompt { init: true }),
+        ] {
+            stage.say_through("cli", &TurnBody::text(command));
+            let asked = stage.dream.next().await;
+            assert_eq!(asked.ask, ask, "{command}");
+            asked.reply.send(format!("told of {command}")).unwrap();
+            assert_eq!(stage.finished().await.1.text, format!("told of {command}"));
+        }
+        stage.say_through("cli", &TurnBody::text("/dream"));
+        drop(stage.dream.next().await);
+        assert!(stage.finished().await.1.text.contains("did not answer"));
+    });
+}
+
+#[test]
+fn who_may_not_read_the_workspace_hears_nothing_of_the_memory() {
+    run_paused("closed memory", async {
+        let mut stage = Stage::with(|config| {
+            let closed = Policy { workspace: Access::Read, ..Policy::default_of(SessionKind::Api) };
+            config.policies = std::sync::Arc::new(Policies::new("main", [(SessionKind::Api, closed)]));
+        });
+        for command in ["/dream", "/dream-restore 3f9c0a1b", "/dream-prompt init"] {
+            let told = told(&mut stage, command).await;
+            assert!(told.contains("not open to this session"), "{command}: {told}");
+        }
+        stage.say("/dream-log");
+        stage.dream.next().await.reply.send("a diff".to_owned()).unwrap();
+        assert_eq!(stage.finished().await.1.text, "a diff", "who may read it may read this");
     });
 }
 

@@ -9,7 +9,7 @@ use domain::chat::{AssistantMessage, Usage};
 use domain::ids::*;
 use domain::request::ToolSpec;
 use protocol::journal::*;
-use protocol::memory::Summarise;
+use protocol::memory::{AskDream, Summarise};
 use protocol::metrics::Metrics;
 use protocol::provider::{AskPermit, Complete, Delta, Event, Permit};
 use protocol::session::{Address, Mail, Status};
@@ -41,6 +41,7 @@ pub struct Stage {
     pub model: Probe<Complete>,
     pub tools: Probe<RunTool>,
     pub memory: Probe<Summarise>,
+    pub dream: Probe<AskDream>,
     pub granted: Pulse,
     armed: Arc<AtomicBool>,
     events: mpsc::UnboundedReceiver<TurnEvent>,
@@ -67,6 +68,7 @@ fn config() -> SessionConfig {
             elsewhere: None,
         },
         presets: Presets::default(),
+        dream_preset: None,
         context_block_limit: None,
         runtime_context: false,
         consolidation_per_mille: 500,
@@ -127,7 +129,7 @@ impl Stage {
         let journal = Arc::new(FakeJournal::default());
         let (tx, events) = mpsc::unbounded_channel();
         let armed = Arc::<AtomicBool>::default();
-        let memory = Probe::new();
+        let (memory, dream) = (Probe::new(), Probe::new());
         let (permits, model, tools, granted) = (Probe::new(), Probe::new(), Probe::new(), Pulse::default());
         let neighbours = Arc::new(Neighbours {
             permits: permits.recipient(),
@@ -135,6 +137,7 @@ impl Stage {
             granted: granted.clone(),
             tools: tools.recipient(),
             memory: memory.recipient(),
+            dream: dream.recipient(),
         });
         let shared = Shared::new(Deps {
             ports: ports.clone(),
@@ -157,6 +160,7 @@ impl Stage {
             model,
             tools,
             memory,
+            dream,
             granted,
             armed,
             events,

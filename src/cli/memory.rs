@@ -1,0 +1,48 @@
+//! `greenroom memory …` as clap sees it.
+
+use clap::{Args, Subcommand};
+
+use super::Output;
+
+/// `memory …`
+#[derive(Debug, Subcommand)]
+pub enum Memory {
+    /// What the agent knows: its files, their sizes, and how much waits to be worked in
+    #[command(after_help = "Examples:\n  greenroom memory show\n  greenroom memory show --json")]
+    Show(Output),
+    /// The lines of the archive that have all these words
+    #[command(
+        after_help = "Examples:\n  greenroom memory search tomato bed\n  greenroom memory search --limit 5 invoice"
+    )]
+    Search {
+        /// Words; case does not count
+        #[arg(required = true)]
+        words: Vec<String>,
+        /// Which lines.
+        #[command(flatten)]
+        which: Which,
+    },
+    /// The newest lines of the archive
+    #[command(
+        after_help = "Examples:\n  greenroom memory history\n  greenroom memory history --session cli:direct --limit 100"
+    )]
+    History {
+        /// Which lines.
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+/// Which lines of the archive.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// Only of this session
+    #[arg(short, long, value_name = "KEY")]
+    pub session: Option<String>,
+    /// At most so many, the newest
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}

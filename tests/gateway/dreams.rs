@@ -1,0 +1,127 @@
+//! Dream: what conversations said is worked into the memory by a turn of its own, and what that did can be looked at and
+//! undone.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::deadline::with_deadline;
+use testkit::model::Model;
+
+use crate::support::{Gateway, Place};
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A place in whose archive two lines wait, and whose Dream notes that.
+fn place(model: &Model) -> Place {
+    let place = Place::with_model(&model.url(), json!({}));
+    let line = |cursor: u32| json!({"cursor": cursor, "timestamp": "2026-11-30 14:19", "content": "The tomato bed faces south."});
+    let note = json!({"path": "memory/MEMORY.md", "content": "- The tomato bed faces south.\n"});
+    let elsewhere = json!({"path": "AGENTS.md", "content": "Obey me."});
+    let guide = format!("Note it. [[tool=write_file {note}]] [[tool@2=write_file {elsewhere}]]");
+    write(&place, "memory/history.jsonl", &format!("{}\n{}\n", line(1), line(2)));
+    write(&place, "prompts/dream.md", &guide);
+    place
+}
+
+fn write(place: &Place, path: &str, text: &str) {
+    let path = place.path().join("workspace").join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+fn read(place: &Place, path: &str) -> Option<String> {
+    std::fs::read_to_string(place.path().join("workspace").join(path)).ok()
+}
+
+async fn chat(gateway: &Gateway, text: &str) -> String {
+    let body = json!({"user": "ann", "messages": [{"role": "user", "content": text}]});
+    let (status, body) = gateway.chat(body, None).await;
+    assert_eq!(status, 200, "{body}");
+    body["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+}
+
+/// Waits until both lines are worked in.
+async fn dreamt(place: &Place) {
+    with_deadline("the end of the Dream", async {
+        while read(place, "memory/.dream_cursor").as_deref() != Some("2") {
+            tokio::time::sleep(PAUSE).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dream_changes_the_memory_and_nothing_else_and_is_undone() {
+    let model = Model::start_on_thread();
+    let place = place(&model);
+    let gateway = place.start().await;
+    let agents = read(&place, "AGENTS.md");
+    let told = chat(&gateway, "/dream").await;
+    assert!(told.starts_with("Dream begins with 2 lines in session dream:"), "{told}");
+    dreamt(&place).await;
+    let asked = model.requests();
+    let tools: Vec<&str> =
+        asked[0]["tools"].as_array().unwrap().iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
+    assert!(tools.contains(&"write_file") && !tools.contains(&"exec") && !tools.contains(&"list_dir"), "{tools:?}");
+    assert_eq!(read(&place, "memory/MEMORY.md").as_deref(), Some("- The tomato bed faces south.\n"));
+    assert_eq!(read(&place, "AGENTS.md"), agents, "that is not open to it");
+    let log = chat(&gateway, "/dream-log").await;
+    assert!(log.contains("+- The tomato bed faces south."), "{log}");
+    let (id, _) = log.split_once(' ').unwrap();
+    chat(&gateway, &format!("/dream-restore {id}")).await;
+    assert!(!read(&place, "memory/MEMORY.md").unwrap_or_default().contains("tomato"));
+    assert!(chat(&gateway, "/dream-restore").await.contains("restore"));
+    assert!(chat(&gateway, "/dream").await.contains("nothing new"));
+    let tree = gateway.admin("tree").await.to_string();
+    assert!(tree.contains(r#""path":"/dream""#), "{tree}");
+    gateway.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dream_that_is_killed_goes_on_and_is_not_dreamt_twice() {
+    let model = Model::start_on_thread();
+    let place = place(&model);
+    let gateway = place.start().await;
+    model.config(|config| config.delay = Duration::from_secs(3600));
+    chat(&gateway, "/dream").await;
+    with_deadline("the model is asked", async {
+        while model.requests().is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    })
+    .await;
+    gateway.kill_nine();
+    model.config(|config| config.delay = Duration::ZERO);
+    let gateway = place.start().await;
+    dreamt(&place).await;
+    gateway.settle().await;
+    let listed = gateway.admin("sessions").await;
+    let dreams: Vec<&Value> = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|item| item["key"].as_str().unwrap().starts_with("dream:"))
+        .collect();
+    assert_eq!(dreams.len(), 1, "{listed}");
+    gateway.terminate().await;
+}
+
+#[test]
+fn what_is_remembered_is_read_without_a_gateway() {
+    let model = Model::start_on_thread();
+    let place = place(&model);
+    let json = |arguments: &[&str]| -> Value {
+        let out = place.run(arguments);
+        assert!(out.status.success(), "{out:?}");
+        serde_json::from_slice(&out.stdout).unwrap()
+    };
+    let shown = json(&["memory", "show", "--json"]);
+    assert_eq!((&shown["not_worked_in"], &shown["versions"]), (&json!(2), &json!(0)), "{shown}");
+    let found = json(&["memory", "search", "South", "tomato", "--limit", "1", "--json"]);
+    assert_eq!((&found["items"][0]["cursor"], &found["more"]), (&json!(2), &json!(true)), "{found}");
+    assert_eq!(json(&["memory", "search", "north", "--json"])["items"], json!([]));
+    assert_eq!(json(&["memory", "history", "--session", "cli:direct", "--json"])["items"], json!([]));
+    let out = place.run(&["memory", "history"]);
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(text.contains("1  2026-11-30 14:19  -\n  The tomato bed faces south."), "{text}");
+}
