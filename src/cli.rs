@@ -5,6 +5,7 @@ pub mod edits;
 mod journal;
 mod memory;
 mod sessions;
+mod trigger;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,7 @@ pub use self::cron::{AddArgs, Cron, MissedWord, OneJob};
 pub use self::journal::Journal;
 pub use self::memory::{Memory, Which};
 pub use self::sessions::{OneSession, Sessions};
+pub use self::trigger::TriggerArgs;
 
 /// Hosts AI-agent conversations as supervised actors.
 #[derive(Debug, Parser)]
@@ -121,6 +123,8 @@ pub enum Command {
     /// Jobs that are due at times: list, make, remove, run them
     #[command(subcommand)]
     Cron(Cron),
+    /// Tell a session something that another program has to say; needs no running gateway
+    Trigger(TriggerArgs),
     /// Check configuration, directory and machine: journal, disk, sync speed, locks, sandbox, file limit, clock
     #[command(after_help = "Examples:\n  greenroom doctor\n  greenroom doctor --json")]
     Doctor(Output),

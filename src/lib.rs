@@ -33,7 +33,7 @@
 //! | [`provider`] | models | OpenAI-compatible servers and the offline model |
 //! | [`subagent`] | runs | begins, stops and knows what sub-agents were sent to do |
 //! | [`tools`] | tools | catalogue, path policy, sandbox |
-//! | [`cron`] | time | jobs that are due at times |
+//! | [`cron`] | time | jobs that are due at times, local triggers, the heartbeat |
 //! | [`channel`] | doors | WebSocket, OpenAI API, health, admin |
 //!
 //! No actor crate imports another; only [`app`] knows them all and hands out recipients and trait objects.

@@ -89,6 +89,15 @@ impl Children {
     }
 }
 
+impl Children {
+    /// Who grants the right to call the model, and who calls it, on that arbiter.
+    pub fn model(&self, arbiter: usize) -> (Recipient<AskPermit>, Recipient<Complete>) {
+        let ready = self.ready.get().expect("the front ends are asked for when they are started");
+        let front = &ready.neighbours[arbiter];
+        (front.permits.clone(), front.model.clone())
+    }
+}
+
 impl SessionFactory for Children {
     fn start(&self, start: SessionStart) -> Address {
         let ready = self.ready.get().expect("sessions start after the front ends");

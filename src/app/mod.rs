@@ -10,6 +10,7 @@ mod ends;
 mod family;
 mod gauges;
 mod ground;
+mod heartbeat;
 mod hooks;
 pub mod limits;
 pub mod lock;
@@ -20,6 +21,7 @@ mod restart;
 mod serve;
 mod sessions;
 mod start;
+mod triggers;
 
 use std::collections::BTreeSet;
 use std::future::Future;

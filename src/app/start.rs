@@ -19,7 +19,7 @@ use super::ends::Ends;
 use super::family::Family;
 use super::gauges::Gauges;
 use super::ground::Ground;
-use super::{App, Options, Purpose, cron, delivery, dream, parts, restart};
+use super::{App, Options, Purpose, cron, delivery, dream, heartbeat, parts, restart, triggers};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
 
@@ -27,9 +27,10 @@ use crate::exit::{Exit, ExitCode};
 pub(super) struct Keepers {
     pub(super) journal: Arc<LogJournal>,
     pub(super) registry: Arc<Registry>,
-    children: Arc<Children>,
-    transcripts: Arc<Transcripts>,
+    pub(super) children: Arc<Children>,
+    pub(super) transcripts: Arc<Transcripts>,
     inlet: Arc<Inlet>,
+    pub(super) triggers: Arc<::cron::TriggerStore>,
     pub(super) channels: PushChannels,
 }
 
@@ -66,6 +67,8 @@ impl App {
         let tools = jobs.into_iter().chain(tools).collect();
         let gauges = start_sessions(&loaded, purpose, &ground, &keepers, (&ends, &runs), &model, tools)?;
         let jobs = desk.map(|desk| cron::start(&loaded, &ground, &keepers, &ends, &desk));
+        triggers::start(&loaded, purpose, &ground, &keepers, &ends);
+        heartbeat::start(&loaded, purpose, &ground, &keepers, &ends, &model);
         let (phase, board) = (Arc::<Phase>::default(), Arc::<Board>::default());
         let restart = (purpose == Purpose::Gateway).then(|| restarts(&loaded, &ground));
         let deliverer = match purpose {
@@ -145,7 +148,8 @@ impl Keepers {
         let (journal, report) = opened.map_err(|error| Exit::new(ExitCode::Disk, error.to_string()))?;
         tracing::info!(?report, "journal recovered");
         registry.attach_journal(journal.clone());
-        Ok(Self { journal, registry, children, transcripts, inlet, channels })
+        let triggers = triggers::store(loaded, ground);
+        Ok(Self { journal, registry, children, transcripts, inlet, triggers, channels })
     }
 }
 
@@ -174,6 +178,7 @@ fn start_sessions(
         metrics: metrics.clone(),
         tools: catalog.specs(),
         transcripts: keepers.transcripts.clone(),
+        triggers: Some(keepers.triggers.clone()),
         config: session_config(loaded, purpose, model, delivery::limits(&keepers.channels)),
     });
     let provider = provider::Shared::new(model.settings.clone(), metrics.clone(), ports.clone(), log.clone())

@@ -23,6 +23,7 @@ pub mod sessions;
 pub mod status;
 pub mod top;
 pub mod tree;
+pub mod trigger;
 mod words;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Status(output) => status::run(&look(&place)?, output).await,
         Command::Sessions(what) => sessions::run(look(&place)?, what).await,
         Command::Memory(what) => memory::run(&look(&place)?, what),
+        Command::Trigger(arguments) => trigger::run(&look(&place)?, arguments),
         Command::Logs(arguments) => logs::run(look(&place)?, arguments).await,
         Command::Tree(arguments) => tree::run(&look(&place)?, arguments).await,
         Command::Top(arguments) => top::run(&look(&place)?, arguments).await,

@@ -22,6 +22,7 @@ mod dream;
 mod environment;
 mod error;
 mod found;
+mod heartbeat;
 mod hooks;
 mod json;
 mod key;
@@ -41,6 +42,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, Origin, Problem, Warning};
+pub use heartbeat::{HeartbeatConfig, HoursConfig};
 pub use hooks::HookConfig;
 pub use locations::Paths;
 pub use presets::{ModelPreset, PresetChoice, dream_name as dream_preset};

@@ -213,6 +213,11 @@ impl Rules {
 
     fn of_limits(&mut self, config: &Config) {
         self.rule(
+            config.gateway.heartbeat.active_hours.read().is_ok(),
+            &["gateway", "heartbeat", "active_hours"],
+            "must have a start and an end, two different times of the day like 08:00 and 22:00",
+        );
+        self.rule(
             jiff::tz::TimeZone::get(&config.agents.defaults.timezone).is_ok(),
             &["agents", "defaults", "timezone"],
             "is no time zone known here; an IANA name like Europe/Berlin or UTC is expected",

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::dream::Dream;
+use super::heartbeat::HeartbeatConfig;
 use super::hooks::HookConfig;
 use super::key::{Key, Kind, Section};
 use super::presets::ModelPreset;
@@ -245,8 +246,10 @@ section! {
         port: u16 = 18_790, PORT;
         /// How `/restart` starts it again.
         restart_mode: RestartMode = RestartMode::Auto, Kind::Choice(&["auto", "exec", "spawn", "exit"]);
+        /// Looking after tasks from time to time.
+        heartbeat: HeartbeatConfig = HeartbeatConfig::default(), Kind::Section(HeartbeatConfig::SECTION);
     }
-    unused ["heartbeat"]
+    unused []
 }
 
 /// How a gateway starts again.

@@ -19,6 +19,7 @@ mod export_whole;
 mod faults;
 mod follower;
 mod goals;
+mod heartbeat;
 mod hooks;
 mod idle;
 mod isolation;
@@ -51,6 +52,7 @@ mod terminal;
 mod tidy;
 #[cfg(feature = "otel")]
 mod traces;
+mod triggers;
 mod unified;
 mod waiting;
 mod workspace;

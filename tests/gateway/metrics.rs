@@ -38,7 +38,7 @@ const KINDS: Says = Says::One(&[
     "turn",
     "delivery",
 ]);
-const DOORS: Says = Says::One(&["ws", "api", "webhook", "admin"]);
+const DOORS: Says = Says::One(&["ws", "api", "webhook", "hook", "admin"]);
 const CHANNELS: Says = Says::One(&["webhook"]);
 const PROVIDERS: Says = Says::One(&["offline"]);
 const RESULTS_OF_SILENCE: Says = Says::One(&["done", "nothing", "overtaken", "unreachable", "failed"]);
@@ -70,6 +70,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_frame_bytes", "gauge", &[]),
     ("greenroom_handler_seconds", "histogram", &[("kind", KINDS)]),
     ("greenroom_dreams", "counter", &[("result", Says::One(&["done", "failed", "nothing", "refused"]))]),
+    ("greenroom_heartbeats", "counter", &[("result", Says::Word)]),
     ("greenroom_hub_sessions", "gauge", &[]),
     ("greenroom_idle_compactions", "counter", &[("result", RESULTS_OF_SILENCE)]),
     ("greenroom_inbox_messages", "gauge", &[]),
@@ -117,6 +118,14 @@ const FAMILIES: &[Row] = &[
     ("greenroom_tool_calls_running", "gauge", &[]),
     ("greenroom_tool_results_kept", "counter", &[]),
     ("greenroom_tool_seconds", "histogram", &[("tool", TOOLS)]),
+    (
+        "greenroom_trigger_deliveries",
+        "counter",
+        &[("result", Says::One(&["accepted", "refused", "failed", "bad", "ok", "error"]))],
+    ),
+    ("greenroom_trigger_open", "gauge", &[]),
+    ("greenroom_trigger_poll_failures", "counter", &[]),
+    ("greenroom_trigger_write_failures", "counter", &[]),
     ("greenroom_turn_seconds", "histogram", &[]),
     ("greenroom_turns", "counter", &[("result", Says::One(&["done", "failed", "dead_lettered", "cancelled"]))]),
     ("greenroom_turns_running", "gauge", &[]),

@@ -290,4 +290,4 @@ impl Handler<TurnEnded> for Cron {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -61,6 +61,9 @@ pub struct TurnBody {
     /// What a sub-agent is sent to do, in its first message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Arc<RunSpec>>,
+    /// What is answered, if that is known already: then no model is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub says: Option<Arc<str>>,
 }
 
 impl TurnBody {
@@ -73,6 +76,7 @@ impl TurnBody {
             ephemeral: false,
             event: None,
             run: None,
+            says: None,
         }
     }
 

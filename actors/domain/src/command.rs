@@ -102,6 +102,8 @@ pub enum Command {
     Dream(DreamAsk),
     /// The skills that there are.
     Skills,
+    /// Make a trigger of that name for this session; without one, say which it has.
+    Trigger(Option<String>),
     /// Say how many tokens were used.
     Usage,
     /// Say how much of the model's window is used.
@@ -212,12 +214,17 @@ pub const TABLE: &[Entry] = &[
     ),
     entry("/dream-prompt", "/dream-prompt [init]", "what Dream follows; with `init`, as a file to be changed"),
     entry("/skill", "/skill", "the skills of this workspace"),
+    entry(
+        "/trigger",
+        "/trigger [name]",
+        "let other programs tell this session something; without a name, its triggers",
+    ),
     entry("/usage", "/usage", "how many tokens this conversation used"),
     entry("/context", "/context", "how much of the model's window it fills"),
 ];
 
 /// Commands of other versions.
-const ABSENT: &[&str] = &["/evaluator-prompt", "/pairing", "/trigger"];
+const ABSENT: &[&str] = &["/evaluator-prompt", "/pairing"];
 
 const fn entry(name: &'static str, usage: &'static str, what: &'static str) -> Entry {
     Entry { name, usage, what }
@@ -333,6 +340,7 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
             Some(Command::Dream(DreamAsk::Prompt { init: true }))
         }
         ("/skill", None) => Some(Command::Skills),
+        ("/trigger", name) => Some(Command::Trigger(name.map(|name| one_line(&name)))),
         ("/usage", None) => Some(Command::Usage),
         ("/context", None) => Some(Command::Context),
         (_, _) => None,

@@ -17,4 +17,5 @@ pub mod tools;
 pub mod top;
 pub mod trace;
 pub mod transcripts;
+pub mod trigger;
 pub mod turn;

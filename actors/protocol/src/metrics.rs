@@ -4,8 +4,10 @@
 //! `_seconds`, sizes in `_bytes`. The door that serves `/metrics` registers and prints them.
 
 mod cron;
+mod heartbeat;
 mod kernel;
 mod process;
+mod trigger;
 mod work;
 
 use std::fmt;
@@ -20,8 +22,10 @@ use prometheus_client::registry::Registry;
 
 use crate::trace::Traces;
 pub use cron::CronMetrics;
+pub use heartbeat::HeartbeatMetrics;
 pub use kernel::{ByArbiter, ByKindEvent, HANDLER_SAMPLE, KernelMetrics};
 pub use process::ProcessMetrics;
+pub use trigger::TriggerMetrics;
 pub use work::{
     BOUNDS, ByBound, ByCache, ByProviderDirection, ByProviderReason, ByProviderState, ByTool, ByToolResult,
     WorkMetrics, gauge,
@@ -161,6 +165,10 @@ pub struct Metrics {
     pub work: WorkMetrics,
     /// Jobs that are due at times.
     pub cron: CronMetrics,
+    /// The heartbeat.
+    pub heartbeat: HeartbeatMetrics,
+    /// Local triggers.
+    pub triggers: TriggerMetrics,
     /// The process.
     pub process: ProcessMetrics,
     /// Where the spans of turns go.
@@ -207,6 +215,8 @@ impl Default for Metrics {
             kernel: KernelMetrics::default(),
             work: WorkMetrics::default(),
             cron: CronMetrics::default(),
+            heartbeat: HeartbeatMetrics::default(),
+            triggers: TriggerMetrics::default(),
             process: ProcessMetrics::default(),
             traces: Traces::default(),
             providers_open: Gauge::default(),
@@ -250,6 +260,8 @@ impl Metrics {
         self.kernel.register(&mut ours);
         self.work.register(&mut ours);
         self.cron.register(&mut ours);
+        self.heartbeat.register(&mut ours);
+        self.triggers.register(&mut ours);
         let mut process = Registry::default();
         self.process.register(&mut process);
         Page([ours, process])

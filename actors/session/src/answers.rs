@@ -67,7 +67,8 @@ pub fn follow(
         | Command::Refresh { .. }
         | Command::Compact { .. }
         | Command::Skills
-        | Command::Dream(_) => {
+        | Command::Dream(_)
+        | Command::Trigger(_) => {
             return Ok(tell(String::new()));
         }
         Command::Branch { entry } => Edit::Branch { to: Some(entry.clone()), summary: None },
@@ -99,6 +100,7 @@ fn done(command: &Command, drawn: &Drawn) -> String {
         | Command::Goal(_)
         | Command::Dream(_)
         | Command::Skills
+        | Command::Trigger(_)
         | Command::Tree
         | Command::Usage
         | Command::Context => String::new(),

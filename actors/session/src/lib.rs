@@ -36,6 +36,7 @@ pub mod shelf;
 mod sweep;
 mod system;
 mod transcripts;
+mod trigger;
 pub mod turn;
 mod view;
 

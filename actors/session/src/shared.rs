@@ -16,6 +16,7 @@ use protocol::journal::Journal;
 use protocol::memory::{AskDream, Summarise};
 use protocol::metrics::{ByKind, ByResult, Metrics};
 use protocol::supervision::{Kind, SupervisionLog};
+use protocol::trigger::TriggerBook;
 use protocol::turn::{Pulse, TurnEvents};
 use protocol::{provider, tools};
 use supervision::ports::Ports;
@@ -96,6 +97,8 @@ pub struct Deps {
     pub tools: Arc<[ToolSpec]>,
     /// The files, and the list of all sessions.
     pub transcripts: Arc<Transcripts>,
+    /// The triggers of the workspace, where there are any.
+    pub triggers: Option<Arc<dyn TriggerBook>>,
     /// Settings.
     pub config: SessionConfig,
 }
@@ -108,6 +111,7 @@ pub struct Shared {
     pub(crate) events: Arc<dyn TurnEvents>,
     pub(crate) metrics: Metrics,
     pub(crate) transcripts: Arc<Transcripts>,
+    pub(crate) triggers: Option<Arc<dyn TriggerBook>>,
     pub(crate) config: SessionConfig,
     pub(crate) rules: Arc<Rules>,
     pub(crate) system: SystemPrompt,
@@ -163,7 +167,7 @@ where
 impl Shared {
     /// Brings together what sessions need.
     pub fn new(deps: Deps) -> Arc<Self> {
-        let Deps { ports, log, journal, events, metrics, tools, transcripts, config } = deps;
+        let Deps { ports, log, journal, events, metrics, tools, transcripts, triggers, config } = deps;
         let rules = Arc::new(Rules {
             max_tool_iterations: config.max_tool_iterations,
             max_tool_result_chars: config.max_tool_result_chars,
@@ -193,6 +197,7 @@ impl Shared {
             events,
             metrics,
             transcripts,
+            triggers,
             config,
             rules,
             system,

@@ -1,4 +1,4 @@
-mod double;
+pub(crate) mod double;
 
 use std::path::Path;
 

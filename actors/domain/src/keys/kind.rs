@@ -5,7 +5,7 @@ use crate::ids::{SessionKey, Source};
 
 /// Doors that only the owner can open: the terminal, and the WebSocket and the API, which listen on loopback or ask for
 /// a token; and what the owner set up to happen by itself.
-const OWNERS_DOORS: [&str; 6] = ["cli", "ws", "api", "cron", "heartbeat", "run"];
+const OWNERS_DOORS: [&str; 7] = ["cli", "ws", "api", "cron", "heartbeat", "run", "trigger"];
 
 /// Kinds of sessions, which decide what a session may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

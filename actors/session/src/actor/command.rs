@@ -14,7 +14,7 @@ use super::{Life, Session};
 use crate::file::{self, Standing};
 use crate::shared::tell_front;
 use crate::turn::{Commanded, Input};
-use crate::{answers, reading};
+use crate::{answers, reading, trigger};
 
 /// How the file stands, and what came of the command unless it is another file than the one that was known.
 type Followed = (Standing, Option<Commanded>);
@@ -42,8 +42,9 @@ impl Session {
         let Life::Live(live) = &self.state else { return };
         let Some(work) = live.work.as_ref().map(|work| (work.turn, work.attempt)) else { return };
         let (life, at, pending) = (self.life, live.view.length(), live.view.pending().to_vec());
-        let Some(source_of) = live.machine.body().map(|(accepted, ..)| &accepted.source) else { return };
-        let kind = self.shared.config.policies.kind(self.lease.key(), source_of);
+        let Some(accepted) = live.machine.body().map(|(accepted, ..)| accepted) else { return };
+        let kind = self.shared.config.policies.kind(self.lease.key(), &accepted.source);
+        let target = trigger::target(self.lease.key(), &accepted.route);
         let shared = Arc::clone(&self.shared);
         let job = self.on_file(move |ports, path| -> io::Result<Followed> {
             let (standing, source) = file::peek(&*ports.disk, path, at, &pending)?;
@@ -53,6 +54,10 @@ impl Session {
             if matches!(command, Command::Refresh { .. }) {
                 shared.system.refresh(ports);
                 return Ok((standing, Some(Commanded { text: answers::REFRESHED.to_owned(), drawn: None })));
+            }
+            if let Command::Trigger(name) = &command {
+                let text = trigger::follow(shared.triggers.as_deref(), name.as_deref(), &target, work.0);
+                return Ok((standing, Some(Commanded { text, drawn: None })));
             }
             if command == Command::Skills {
                 let skills = if shared.system.remembers(kind) { shared.system.skills() } else { Vec::new() };

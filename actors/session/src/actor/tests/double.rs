@@ -147,6 +147,7 @@ impl Stage {
             metrics: metrics.clone(),
             tools: specs(),
             transcripts: Arc::new(Transcripts::new(ports.clone(), "/w/sessions".into())),
+            triggers: None,
             config,
         });
         let kernel = Kernel::new(ports.clone(), log.clone(), metrics.clone());

@@ -3,7 +3,8 @@
 //!
 //! `/new` is done here, the others outside: [`Effect::Command`] is answered with [`Input::Commanded`](crate::turn::Input).
 //! `/new` with a text behind it is a message, with which the conversation begins anew, `/goal` with one a message with
-//! which the work on a goal begins, and `/reset soft` with one a message before which everything is read anew.
+//! which the work on a goal begins, and `/reset soft` with one a message before which everything is read anew. A message
+//! whose answer came with it ends like a command, but it and its answer are part of the conversation.
 
 use std::sync::Arc;
 
@@ -66,7 +67,13 @@ impl Machine {
     pub(super) fn proceed(&mut self, out: &mut Vec<Effect>) {
         let Some(turn) = self.turn.as_deref_mut() else { return };
         match &turn.command {
-            None => self.ask_permit(out),
+            None => match turn.body.says.clone() {
+                None => self.ask_permit(out),
+                Some(text) => {
+                    let batch = turn.told(text.to_string(), &self.rules);
+                    self.save(batch, out);
+                }
+            },
             Some(Command::New { .. }) => {
                 let batch = turn.told(BEGINS_ANEW.to_owned(), &self.rules);
                 self.save(batch, out);

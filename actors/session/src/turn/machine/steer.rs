@@ -274,7 +274,7 @@ fn event_fellow(item: &InboxItem, host: &Accepted, unread: Option<LogPosition>) 
 
 /// Whether a message is nothing but something said in its session.
 fn is_plain(body: &TurnBody) -> bool {
-    body.history == HistorySource::Session && !body.ephemeral && body.context.is_empty()
+    body.history == HistorySource::Session && !body.ephemeral && body.context.is_empty() && body.says.is_none()
 }
 
 fn is_text(body: &TurnBody) -> bool {

@@ -89,3 +89,32 @@ fn what_looks_like_a_command_is_none() {
     machine.step(Input::Placed, now);
     assert!(!machine.answers_command() && !machine.begins_anew());
 }
+
+/// The 10th, with an answer that it brings.
+fn answered() -> InboxItem {
+    let body = TurnBody { event: event(10), says: Some("they are dry".into()), ..TurnBody::text("told") };
+    let said = Arc::new(Accepted { body: body.encode().into(), ..Accepted::clone(&accepted(10)) });
+    InboxItem { inline: Some(said), ..item(10) }
+}
+
+#[test]
+fn one_that_brings_its_answer_is_one_commit_asks_no_model_and_joins_no_turn() {
+    let mut world = World::new();
+    world.open.push(10);
+    world.turns.insert(turn_id(10), Kept::default());
+    world.give(Input::Queued(answered()));
+    world.take(Step::Read);
+    let [batch] = world.commits.make_contiguous() else { panic!("{:?}", world.commits) };
+    let [Record::User, Record::Assistant(said, Some(TurnClose::Done))] = &*batch.records else { panic!("{batch:?}") };
+    assert_eq!(said.text, "they are dry");
+    world.settle();
+    assert_eq!(world.finished[&turn_id(10)], TurnResult::Done);
+    for queue in MODES {
+        let mut world = among_calls(mode(queue), 1);
+        world.open.push(10);
+        world.turns.insert(turn_id(10), Kept::default());
+        world.give(Input::Queued(answered()));
+        world.settle();
+        assert_eq!(world.finished[&turn_id(10)], TurnResult::Done, "{queue:?}");
+    }
+}
