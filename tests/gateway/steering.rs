@@ -73,6 +73,9 @@ async fn a_message_reaches_the_running_turn_between_its_calls() {
         let accepted = socket.until("accepted").await;
         assert_eq!((&accepted["state"], &accepted["position"]), (&json!("steered"), &json!(position)));
     }
+    socket.say("room", "/usage", "m4").await;
+    let alone = socket.until("accepted").await;
+    assert_eq!((&alone["state"], &alone["position"]), (&json!("queued"), &json!(3)), "a command joins no turn");
     go(&place);
     for _ in 0..2 {
         let joined = socket.until("turn_end").await;
@@ -80,13 +83,15 @@ async fn a_message_reaches_the_running_turn_between_its_calls() {
     }
     let done = socket.until("turn_end").await;
     assert_eq!((&done["result"], &done["turn_id"]), (&json!("done"), &first["turn_id"]));
+    let commanded = socket.until("turn_end").await;
+    assert_eq!((&commanded["result"], &commanded["turn_id"]), (&json!("done"), &alone["turn_id"]));
     assert_eq!(model.requests().len(), 2, "one turn, two rounds");
     let asked = shown(&model.requests()[1]);
     let said_last: String = asked.iter().skip(3).map(|(role, text)| format!("{role}: {text};")).collect();
     assert!(asked[2].0 == "tool" && asked[2].1.contains("found"), "{asked:?}");
     assert!(said_last.contains("mind the gap") && said_last.contains(&large), "{said_last}");
     let journal = &gateway.admin("status").await["journal"];
-    assert_eq!((&journal["accepted"], &journal["done"], &journal["open"]), (&json!(3), &json!(3), &json!(0)));
+    assert_eq!((&journal["accepted"], &journal["done"], &journal["open"]), (&json!(4), &json!(4), &json!(0)));
 
     // Whoever repeats it gets the answer of the turn that took it up, also from the next process.
     gateway.kill_nine();

@@ -2,7 +2,7 @@
 //!
 //! `/word@bot` is `/word`; case does not count. `/usr/bin is what?` is no command: a command's name is one word of
 //! letters, digits, `-` and `_`, perhaps with a punctuation mark behind it. What looks like a command and is none is
-//! refused, with the nearest one.
+//! refused, with the one that is spelled much like it.
 
 mod nearest;
 
@@ -14,8 +14,6 @@ use crate::goal::{OBJECTIVE_CHARS_MAX, Status};
 use crate::queue::{self, QueueAsk};
 use crate::tally::{DEFAULT, LEVELS};
 use crate::text::one_line;
-
-pub use nearest::ratio;
 
 /// Messages that `/history` shows if it is not told otherwise.
 const HISTORY_MESSAGES: usize = 10;
@@ -226,6 +224,9 @@ pub const TABLE: &[Entry] = &[
 /// Commands of other versions.
 const ABSENT: &[&str] = &["/evaluator-prompt", "/pairing"];
 
+/// What chat programs send when somebody opens a chat with a bot; whatever stands behind it, they are told what there is.
+const START: &str = "/start";
+
 const fn entry(name: &'static str, usage: &'static str, what: &'static str) -> Entry {
     Entry { name, usage, what }
 }
@@ -234,6 +235,9 @@ const fn entry(name: &'static str, usage: &'static str, what: &'static str) -> E
 pub fn parse(text: &str) -> Parsed {
     let Some((word, rest)) = split(text) else { return Parsed::Text };
     let lower = word.to_lowercase();
+    if lower == START {
+        return Parsed::Control(Control::Help);
+    }
     if let Some(name) = ABSENT.iter().find(|name| **name == lower) {
         return Parsed::Refused(Refused::Absent { name });
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use actix::Recipient;
 use domain::chat::{StopReason, Usage};
+use domain::command::Parsed;
 use domain::goal::Goal;
 use domain::ids::{Attempt, Epoch, SessionKey, Source, ToolCallId, TurnId};
 
@@ -107,6 +108,11 @@ impl Lane {
         let mut hasher = DefaultHasher::new();
         (source, route).hash(&mut hasher);
         NonZeroU32::new(hasher.finish() as u32 | 1).map(Self)
+    }
+
+    /// That of a message that was understood as `parsed`; none for a command, which has a turn of its own.
+    pub fn of_message(source: &Source, route: &Route, parsed: &Parsed) -> Option<Self> {
+        if matches!(parsed, Parsed::Text) { Self::of(source, route) } else { None }
     }
 }
 

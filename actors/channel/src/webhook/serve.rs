@@ -138,12 +138,12 @@ impl Webhook {
     async fn take(&self, received: Received) -> Result<Response<Body>, Refused> {
         let Received { key, source, message_id, text, route, sender: _ } = received;
         let doors = &self.doors;
-        if let Some(control) = AtOnce::of(command::parse(&text)) {
+        let (parsed, turn, route) = (command::parse(&text), doors.turn_id(), Route::Push(route));
+        let lane = Lane::of_message(&source, &route, &parsed);
+        if let Some(control) = AtOnce::of(parsed) {
             let text = control.perform(doors, Door::Webhook, &key).await;
             return Ok(json(200, Json::begin().raw("turn_id", "null").raw("control", true).text("text", &text).done()));
         }
-        let (turn, route) = (doors.turn_id(), Route::Push(route));
-        let lane = Lane::of(&source, &route);
         let verdict =
             doors.submit(Submission { key: key.clone(), turn, source, message_id, route, body: text_body(&text) });
         match doors.verdict(Door::Webhook, &key, verdict.await.ok()) {

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use domain::command::Parsed;
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use domain::keys::{Key, MAIN_KEY};
 use protocol::journal::{AcceptedState, DuplicateState, Enqueued};
@@ -45,6 +46,8 @@ pub(super) struct Asked {
     pub(super) room: Room,
     pub(super) turn: TurnId,
     pub(super) names: Names,
+    /// That in which a running turn may take it up; a command has none.
+    pub(super) lane: Option<Lane>,
     /// Its turn, where several chats share a session.
     pub(super) claim: Option<Claim>,
 }
@@ -60,6 +63,11 @@ impl Room {
     /// Message ids are the chat's own, so where several chats share a session, each is a source of its own.
     fn source(&self, chat_id: &str) -> Source {
         if self.is_shared() { source_of(Door::WebSocket.word(), chat_id) } else { source(Door::WebSocket.word()) }
+    }
+
+    /// In which lane a running turn may take up a message of the chat.
+    pub(super) fn lane(&self, chat_id: &str, parsed: &Parsed) -> Option<Lane> {
+        Lane::of_message(&self.source(chat_id), &Route::Live, parsed)
     }
 
     /// Claims a turn, where several chats share the session.
@@ -149,8 +157,7 @@ impl Asked {
         drop(place);
         match verdict {
             Verdict::Accepted { turn, seq, position, state } => {
-                let lane = Lane::of(&self.room.source(&self.names.chat_id), &Route::Live);
-                let word = self.doors.state_word(&self.room.session, state, lane);
+                let word = self.doors.state_word(&self.room.session, state, self.lane);
                 let mut frames = Vec::new();
                 if let Some(json) = self.accepted(turn) {
                     let json = json.raw("seq", seq).raw("position", position).text("state", word);

@@ -259,7 +259,7 @@ impl Reader {
         let place = chat.order.control();
         let (doors, outlet, turn) = (self.doors.clone(), Arc::clone(&self.outlet), self.doors.turn_id());
         let names = Names { chat_id, message_id: None, client_turn_id: None, webui: false };
-        let asked = Asked { doors, outlet, room, turn, names, claim: None };
+        let asked = Asked { doors, outlet, room, turn, names, lane: None, claim: None };
         pending.push(Box::pin(asked.choose(scope, self.chooser.clone(), place)));
     }
 
@@ -280,8 +280,10 @@ impl Reader {
         let client_turn_id: Option<Arc<str>> = client_turn_id.map(Into::into);
         let (doors, outlet) = (self.doors.clone(), Arc::clone(&self.outlet));
         let names = Names { chat_id, message_id, client_turn_id, webui };
-        let mut asked = Asked { doors, outlet, room, turn, names, claim: None };
-        let control = AtOnce::of(command::parse(&text));
+        let parsed = command::parse(&text);
+        let lane = room.lane(&names.chat_id, &parsed);
+        let mut asked = Asked { doors, outlet, room, turn, names, lane, claim: None };
+        let control = AtOnce::of(parsed);
         let places = if control.is_some() { PENDING_MAX + PENDING_CONTROL_MAX } else { PENDING_MAX };
         let bytes = u32::try_from(text.len() + media::bytes(&media)).unwrap_or(u32::MAX);
         let room = match &control {

@@ -21,6 +21,8 @@ fn spellings_of_commands() {
         ("/stop@bot\n ALL", stop(true)),
         ("/status", Parsed::Control(Control::Status)),
         ("/help\n", Parsed::Control(Control::Help)),
+        ("/start", Parsed::Control(Control::Help)),
+        ("/START@bot invite-17", Parsed::Control(Control::Help)),
         ("please /stop", Parsed::Text),
         ("/usr/bin is what?", Parsed::Text),
         ("/r/rust", Parsed::Text),
@@ -119,18 +121,36 @@ fn the_lists_are_in_order_and_apart() {
 }
 
 #[test]
-fn the_ratio_is_that_of_difflib() {
-    for (a, b, expected) in [
-        ("", "", 1.0),
-        ("/help", "/hlep", 0.8),
-        ("/status", "/state", 0.769_230_769_230_769_2),
-        ("/stop", "/stopp", 0.909_090_909_090_909_1),
-        ("abcd", "bcde", 0.75),
-        ("private Thread", "private volatile Thread", 0.756_756_756_756_756_7),
-        ("qabxcd", "abycdf", 0.666_666_666_666_666_6),
-        ("/x", "/new", 0.333_333_333_333_333_3),
+fn a_command_is_suggested_to_those_who_slipped() {
+    for (text, nearest) in [
+        ("/hlep", Some("/help")),
+        ("/statsu", Some("/status")),
+        ("/histroy", Some("/history")),
+        ("/cntxt", Some("/context")),
+        ("/contxt", Some("/context")),
+        ("/restrat", Some("/restart")),
+        ("/restarts", Some("/restart")),
+        ("/restarted", None),
+        ("/retry", None),
+        ("/rset", Some("/reset")),
+        ("/nwe", Some("/new")),
+        ("/now", Some("/new")),
+        ("/cancel", Some("/stop")),
+        ("/Abort", Some("/stop")),
+        ("/clear", Some("/new")),
+        ("/exit", None),
+        ("/quit", None),
+        ("/tmp", None),
+        ("/ne", Some("/new")),
+        ("/хелп", None),
+        ("/n", None),
     ] {
-        assert!((ratio(a, b) - expected).abs() < 1e-12, "{a} {b}: {}", ratio(a, b));
+        match parse(text) {
+            Parsed::Refused(Refused::Unknown { nearest: told, .. }) => assert_eq!(told, nearest, "{text}"),
+            other @ (Parsed::Text | Parsed::Control(_) | Parsed::Turn(_) | Parsed::Refused(_)) => {
+                panic!("{text}: {other:?}")
+            }
+        }
     }
 }
 
@@ -145,12 +165,5 @@ proptest! {
     #[test]
     fn any_text_is_understood_and_answered_shortly(text in "/?.{0,200}") {
         prop_assert!(told(&text).is_none_or(|told| told.chars().count() < 200));
-    }
-
-    #[test]
-    fn a_ratio_is_between_nothing_and_all(a in "[abc]{0,12}", b in "[abc]{0,12}") {
-        let ratio = ratio(&a, &b);
-        prop_assert!((0.0..=1.0).contains(&ratio));
-        prop_assert_eq!(ratio == 1.0, a == b);
     }
 }
