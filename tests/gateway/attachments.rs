@@ -19,7 +19,7 @@ async fn pictures_are_shown_once_and_other_files_are_named() {
     let place = Place::with_model(&model.url(), json!({}));
     let gateway = place.start().await;
     let mut socket = gateway.client().await;
-    let media = json!([{"data_url": PNG, "name": "a.png"}, {"data_url": "data:text/csv;base64,b25lLHR3bwo="}]);
+    let media = json!([{"data_url": PNG, "name": "a.png"}, {"data_url": "data:text/csv;base64,b25lLHR3bwo=", "name": "sizes.csv"}]);
     send(&mut socket, "look", "m1", media.clone()).await;
     // What comes after it stays behind it.
     socket.say("a", "and now?", "m2").await;
@@ -32,8 +32,8 @@ async fn pictures_are_shown_once_and_other_files_are_named() {
     let parts = first["messages"][1]["content"].as_array().unwrap().clone();
     assert_eq!((parts.len(), &parts[0]["image_url"]["url"]), (2, &json!(PNG)));
     let text = parts[1]["text"].as_str().unwrap();
-    let csv = text.split("[Attachment: ").nth(1).unwrap().split(']').next().unwrap();
-    assert!(text.starts_with("look\n[Attachment: "), "{text}");
+    let csv = text.split("[Attachment: sizes.csv, at ").nth(1).unwrap().split(']').next().unwrap();
+    assert!(text.starts_with("look\n[Attachment: sizes.csv, at /"), "{text}");
     assert_eq!(std::fs::read_to_string(csv).unwrap(), "one,two\n");
     let earlier = second["messages"][1]["content"].as_str().unwrap();
     assert!(earlier.contains("look") && earlier.contains("[image: "), "{earlier}");
