@@ -199,7 +199,8 @@ fn start_sessions(
 
 fn restarts(loaded: &Loaded, ground: &Ground) -> Arc<Restart> {
     let now_ms = ground.ports.clock.wall_ms();
-    Arc::new(Restart::new(restart::take(&loaded.paths.run, now_ms), now_ms))
+    let drain = Duration::from_secs(loaded.config.runtime.drain_seconds);
+    Arc::new(Restart::new(restart::take(&loaded.paths.run, now_ms), now_ms, drain))
 }
 
 /// Starts the keeper of runs, and opens the way of their reports to the sessions that sent for them.

@@ -8,6 +8,13 @@ use testkit::model::Model;
 
 use crate::support::{Place, said};
 
+fn restarting(seconds: u64) -> String {
+    format!(
+        "Restarting: running turns have up to {seconds} s to end, what has not ended by then goes on with the next start, and \
+         waiting messages are kept."
+    )
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chat_restarts_the_gateway_and_hears_of_it() {
     let model = Model::start_on_thread();
@@ -24,7 +31,7 @@ async fn a_chat_restarts_the_gateway_and_hears_of_it() {
     socket.say("room", "/restart", "m3").await;
     assert_eq!(socket.until("accepted").await["turn_id"], Value::Null);
     let told = socket.until("message").await["text"].clone();
-    assert_eq!(told, "Restarting: running turns may end, waiting messages are kept.");
+    assert_eq!(told, restarting(0));
     while socket.next().await.is_some() {}
     model.config(|config| config.delay = Duration::ZERO);
     let again = with_deadline("the gateway listens again", async {
@@ -54,10 +61,7 @@ async fn where_somebody_else_starts_it_the_gateway_only_ends() {
     let place = Place::new(json!({"gateway": {"restartMode": "exit"}}));
     let gateway = place.start().await;
     let out = place.run(&["agent", "-m", "/restart"]);
-    assert_eq!(
-        String::from_utf8_lossy(&out.stdout).trim(),
-        "Restarting: running turns may end, waiting messages are kept."
-    );
+    assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), restarting(30));
     assert_eq!(gateway.ended().await, Some(0));
     let out = place.run(&["agent", "-m", "/restart"]);
     assert_eq!(out.status.code(), Some(6), "{out:?}");
