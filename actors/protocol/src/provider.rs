@@ -141,6 +141,12 @@ impl FailureKind {
     }
 }
 
+/// How the notice begins of a turn that is too long for the model. Transcripts keep it, and no other word of that.
+pub const TOO_LONG: &str = "This conversation is too long for the model, also after it was summarised. Start a new one \
+                            with /new, or send less at once.";
+
+const GO_ON: &str = "Your message stands in the conversation: say `go on` to have it answered";
+
 /// Why a model call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
@@ -155,18 +161,17 @@ pub struct Failure {
 // === impl Failure ===
 
 impl Failure {
-    /// What the user is told in place of an answer: what is wrong, what to do about it, and how it showed.
-    pub fn told(&self, provider: &str) -> String {
+    /// What the user is told in place of an answer: what is wrong, what to do about it, and how it showed. The message
+    /// stands in the conversation, so nobody is told to send it again: the model would see it twice.
+    pub fn told(&self, provider: &str, model: &str) -> String {
         let what = match self.kind {
-            FailureKind::Transient => format!(
-                "{provider} could not be reached, or did not answer in time. Your message is kept; send it again to try \
-                 once more."
-            ),
+            // How it showed is all that there is to say.
+            FailureKind::Transient => return format!("{}. {GO_ON}.", self.detail.trim_end_matches('.')),
             FailureKind::RateLimited => {
-                format!("{provider} is limiting requests at the moment. Try again in a minute.")
+                format!("{provider} is limiting requests at the moment. {GO_ON} in a minute.")
             }
             FailureKind::Overloaded => {
-                format!("{provider} is overloaded at the moment. Try again in a few minutes.")
+                format!("{provider} is overloaded at the moment. {GO_ON} in a few minutes.")
             }
             FailureKind::Unauthorized => format!(
                 "{provider} does not accept the configured key. Check providers.{provider}.apiKey in the configuration."
@@ -175,14 +180,11 @@ impl Failure {
                 "The account at {provider} has no credit left, so no answer is possible. Top it up, or configure another \
                  provider."
             ),
-            FailureKind::ContextTooLong => {
-                "This conversation is too long for the model, also after it was summarised. Start a new one with /new, or \
-                 send less at once."
-                    .to_owned()
-            }
-            FailureKind::Refused => {
-                format!("{provider} refused this request. Say it differently, or check the model's name.")
-            }
+            FailureKind::ContextTooLong => TOO_LONG.to_owned(),
+            FailureKind::Refused => format!(
+                "{provider} refused this request. Check that it has the model {model} (agents.defaults.model, modelPresets), \
+                 or say it differently."
+            ),
         };
         format!("{what} ({})", self.detail)
     }
@@ -196,16 +198,24 @@ mod tests {
     fn a_user_is_told_what_is_wrong_what_to_do_and_how_it_showed() {
         use FailureKind::*;
         for (kind, part) in [
-            (Transient, "x could not be reached, or did not answer in time. Your message is kept; send it again"),
-            (RateLimited, "x is limiting requests at the moment. Try again in a minute."),
-            (Overloaded, "x is overloaded at the moment. Try again in a few minutes."),
+            (RateLimited, "x is limiting requests at the moment. Your message stands in the conversation: say `go on`"),
+            (Overloaded, "say `go on` to have it answered in a few minutes."),
             (Unauthorized, "Check providers.x.apiKey in the configuration."),
             (Billing, "The account at x has no credit left"),
             (ContextTooLong, "too long for the model, also after it was summarised. Start a new one with /new"),
-            (Refused, "x refused this request."),
+            (Refused, "x refused this request. Check that it has the model big"),
         ] {
-            let told = Failure { kind, detail: "x answered 400".to_owned() }.told("x");
+            let told = Failure { kind, detail: "x answered 400".to_owned() }.told("x", "big");
             assert!(told.contains(part) && told.ends_with(". (x answered 400)"), "{told}");
+        }
+        for how in ["x answered 500", "x cannot be reached: refused", "x broke off in the middle of its answer: reset."]
+        {
+            let told = Failure { kind: Transient, detail: how.to_owned() }.told("x", "big");
+            let how = how.trim_end_matches('.');
+            assert_eq!(
+                told,
+                format!("{how}. Your message stands in the conversation: say `go on` to have it answered.")
+            );
         }
     }
 }

@@ -5,6 +5,7 @@ use axum::http::Response;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use domain::chat::{StopReason, Usage};
 use domain::ids::TurnId;
+use protocol::provider::TOO_LONG;
 use protocol::turn::{Finished, TurnResult};
 
 use super::follow::Mark;
@@ -49,6 +50,10 @@ impl ApiError {
         let (status, code) = match finished.result {
             // Other turns join none of a request's, nor it one of theirs: it waits for an answer of its own.
             TurnResult::Done | TurnResult::Joined => return None,
+            TurnResult::Failed if finished.text.starts_with(TOO_LONG) => {
+                let error = Self::request(400, "context_length_exceeded", &finished.text);
+                return Some(Self { turn: Some(turn), ..error });
+            }
             TurnResult::Failed => (502, "provider_error"),
             TurnResult::DeadLettered => (500, "dead_lettered"),
             TurnResult::Cancelled => (409, "cancelled"),
@@ -283,6 +288,14 @@ mod tests {
             assert_eq!(object["error"]["message"], "he said \"hi\"");
             assert_eq!(error.response().headers()["x-should-retry"], "false");
         }
+    }
+
+    #[test]
+    fn a_conversation_that_is_too_long_is_a_mistake_of_the_request() {
+        let finished = Finished { text: format!("{TOO_LONG} (p answered 400)"), ..finished(TurnResult::Failed) };
+        let error = ApiError::of_turn(turn(), &finished).unwrap();
+        assert_eq!((error.status, error.code, error.kind), (400, "context_length_exceeded", "invalid_request_error"));
+        assert_eq!(error.response().headers()["x-should-retry"], "false");
     }
 
     #[test]

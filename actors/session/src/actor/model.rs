@@ -226,7 +226,7 @@ impl Session {
                 self.step(Input::Completed(message), ctx);
             }
             Event::Failed { failure, .. } => {
-                let text = failure.told(&self.shared.config.provider);
+                let text = failure.told(&self.shared.config.provider, &self.model_of_turn());
                 if failure.kind == FailureKind::ContextTooLong {
                     self.step(Input::TooLong(text), ctx);
                     return;
