@@ -24,14 +24,18 @@ async fn a_goal_is_worked_on_over_many_answers_until_the_model_ends_it() {
     let place = Place::with_model(&model.url(), json!({"agents": {"defaults": {"maxToolIterations": 2}}}));
     let gateway = place.start().await;
     assert_eq!(chat(&gateway, "/goal").await, "No goal is worked on here. /goal followed by one begins with it.");
-    chat(&gateway, "/goal build the site").await;
+    let answer = chat(&gateway, "/goal build the site").await;
+    assert!(answer.contains("12 times in a turn is as often as I am sent on"), "{answer}");
     let requests = model.requests();
     assert_eq!(requests.len(), 13, "the message, and twelve times more");
     assert!(requests.iter().all(|request| system(request).contains("# Goal\\n\\nbuild the site")), "{}", requests[0]);
     let last = |request: &Value| request["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
     assert!(last(&requests[0]).contains("build the site") && last(&requests[12]).contains("not reached yet"));
     assert!(requests.iter().all(|request| request["tool_choice"] != "none"), "each has its own rounds with tools");
-    assert_eq!(chat(&gateway, "/goal").await, "Working on: build the site");
+    let paused = "Paused: build the site\nThe next message goes on with it; `/goal stop` gives it up.";
+    assert_eq!(chat(&gateway, "/goal").await, paused);
+    let status = chat(&gateway, "/status").await;
+    assert!(status.contains("\nGoal: build the site. Paused: the next message goes on with it."), "{status}");
 
     assert_eq!(chat(&gateway, "how far? [[say=GOAL: completed it is up]]").await, "GOAL: completed it is up");
     assert_eq!(model.requests().len(), 14);

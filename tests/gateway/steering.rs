@@ -170,19 +170,25 @@ async fn ten_messages_are_collected_by_one_turn() {
     let place = place(&model, json!({"queue": queue}));
     let gateway = place.start().await;
     let mut socket = client(&gateway).await;
+    // What comes when nothing runs is answered at once, and by itself.
+    socket.say("room", &format!("look {CALL}"), "first").await;
+    assert_eq!(socket.until("accepted").await["state"], "running");
+    until("the call", || has_begun(&place)).await;
     for n in 0..10 {
         socket.say("room", &format!("part {n}."), &format!("m{n}")).await;
+        assert_eq!(socket.until("accepted").await["state"], "queued");
     }
+    go(&place);
+    assert_eq!(socket.until("turn_end").await["result"], "done");
     for n in 0..10 {
         let end = socket.until("turn_end").await;
         assert_eq!(end["result"], if n < 9 { "joined" } else { "done" });
     }
-    assert_eq!(model.requests().len(), 1);
-    let asked: String = shown(&model.requests()[0]).into_iter().map(|(_, text)| text).collect();
-    assert!((0..10).all(|n| asked.contains(&format!("part {n}."))), "{asked}");
+    let requests = model.requests();
+    assert_eq!(requests.len(), 3, "two rounds, and one turn for all that came meanwhile");
+    let asked = |at: usize| shown(&requests[at]).into_iter().map(|(_, text)| text).collect::<String>();
+    assert!((0..10).all(|n| asked(2).contains(&format!("part {n}.")) && !asked(1).contains("part")), "{}", asked(2));
     gateway.terminate().await;
-    let said = said(&place.transcript("websocket.room"));
-    assert_eq!((said.len(), said[9].1.as_str()), (11, "part 9."));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -191,21 +197,25 @@ async fn what_waits_to_be_collected_is_collected_by_the_next_process() {
     let place = place(&model, json!({"queue": {"mode": "collect", "debounceMs": 60_000}}));
     let gateway = place.start().await;
     let mut socket = client(&gateway).await;
+    socket.say("room", &format!("look {CALL}"), "first").await;
+    socket.until("accepted").await;
+    until("the call", || has_begun(&place)).await;
     for n in 0..5 {
         socket.say("room", &format!("part {n}."), &format!("m{n}")).await;
         socket.until("accepted").await;
     }
+    go(&place);
+    socket.until("turn_end").await;
     gateway.kill_nine();
-    assert!(model.requests().is_empty());
+    assert_eq!(model.requests().len(), 2);
     let gateway = place.start().await;
     gateway.settle().await;
     let journal = gateway.admin("status").await["journal"].clone();
-    assert_eq!((&journal["done"], &journal["open"]), (&json!(5), &json!(0)));
+    assert_eq!((&journal["done"], &journal["open"]), (&json!(6), &json!(0)));
     assert_eq!(gateway.terminate().await, Some(0));
-    assert_eq!(model.requests().len(), 1);
+    assert_eq!(model.requests().len(), 3);
     let lines = place.transcript("websocket.room");
-    let joined = lines.iter().filter(|line| line["message"]["intoTurn"].is_string()).count();
-    assert_eq!((lines.len(), joined), (6, 4));
+    assert_eq!(lines.iter().filter(|line| line["message"]["intoTurn"].is_string()).count(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,6 +279,9 @@ async fn too_many_messages_are_refused_or_dropped() {
         model.config(|config| config.delay = Duration::from_secs(3600));
         socket.say("room", "running", "m0").await;
         until("the model call", || model.requests().len() == 1).await;
+        let mut watcher = client(&gateway).await;
+        watcher.send(json!({"type": "attach", "chat_id": "room"})).await;
+        watcher.until("attached").await;
         for n in 1..=3 {
             socket.say("room", &format!("waiting {n}"), &format!("m{n}")).await;
         }
@@ -279,6 +292,8 @@ async fn too_many_messages_are_refused_or_dropped() {
             assert_eq!(socket.until("error").await["reason"], "busy");
         } else {
             socket.until("accepted").await;
+            let told = watcher.until("message").await["text"].clone();
+            assert_eq!(told, "Too many messages are waiting, so the oldest was dropped: waiting 1", "told at once");
         }
         model.config(|config| config.delay = Duration::ZERO);
         socket.send(json!({"type": "message", "chat_id": "room", "content": "/stop"})).await;

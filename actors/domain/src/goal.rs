@@ -92,16 +92,16 @@ impl Goal {
         )
     }
 
-    /// What `/goal` shows.
+    /// What `/goal` shows. It is a turn itself, so nothing works on an active goal while it is answered.
     pub fn told(&self) -> String {
         let recap = self.recap.as_ref().map(|recap| format!(" {recap}")).unwrap_or_default();
-        let status = match self.status {
-            Status::Active => "Working on",
-            Status::Completed => "Reached",
-            Status::Cancelled => "Given up",
-            Status::Blocked => "Blocked",
+        let (status, how) = match self.status {
+            Status::Active => ("Paused", "\nThe next message goes on with it; `/goal stop` gives it up."),
+            Status::Completed => ("Reached", ""),
+            Status::Cancelled => ("Given up", ""),
+            Status::Blocked => ("Blocked", ""),
         };
-        format!("{status}: {}{recap}", self.objective)
+        format!("{status}: {}{recap}{how}", self.objective)
     }
 }
 
@@ -159,7 +159,13 @@ mod tests {
         assert_eq!(serde_json::to_string(&goal).unwrap(), r#"{"status":"active","objective":"a site"}"#);
         let ended = goal.ended(Status::Blocked, Some("no key".into()));
         assert_eq!(serde_json::from_str::<Goal>(&serde_json::to_string(&ended).unwrap()).unwrap(), ended);
-        assert_eq!((goal.told(), ended.told()), ("Working on: a site".to_owned(), "Blocked: a site no key".to_owned()));
+        assert_eq!(
+            (goal.told(), ended.told()),
+            (
+                "Paused: a site\nThe next message goes on with it; `/goal stop` gives it up.".to_owned(),
+                "Blocked: a site no key".to_owned()
+            )
+        );
         assert!(goal.is_active() && !ended.is_active());
         assert!(goal.instruction().contains("`GOAL: completed`"), "what is told is what is understood");
     }

@@ -185,15 +185,16 @@ impl Inbox {
         self.waiting.iter().filter(|item| self.why_cancelled(item.seq).is_none())
     }
 
-    /// Cancels the oldest until no more than `cap` are wanted, but no events, nor the first open turn, which has begun.
-    pub fn drop_oldest(&mut self, cap: usize) {
+    /// Cancels the oldest until no more than `cap` are wanted, but no events, nor the first open turn, which has begun; which.
+    pub fn drop_oldest(&mut self, cap: usize) -> Vec<InboxItem> {
         let begun = usize::from(self.running.is_none());
         let wanted = |item: &&InboxItem| self.why_cancelled(item.seq).is_none();
         let waiting: Vec<&InboxItem> = self.waiting.iter().skip(begun).filter(wanted).collect();
         let surplus = waiting.len().saturating_sub(cap);
         let dropped = waiting.into_iter().filter(|item| !item.event).take(surplus);
-        let dropped: Vec<Seq> = dropped.map(|item| item.seq).collect();
-        self.cancelled.extend(dropped.into_iter().map(|seq| (seq, Cancelled::Dropped)));
+        let dropped: Vec<InboxItem> = dropped.cloned().collect();
+        self.cancelled.extend(dropped.iter().map(|item| (item.seq, Cancelled::Dropped)));
+        dropped
     }
 
     /// Takes out turns that end as another one took them up. Hints of them that come late are of turns that have ended.

@@ -1,5 +1,6 @@
 //! What the user is told in place of an answer.
 
+use crate::goal::CONTINUATIONS_MAX;
 use crate::ids::TurnId;
 
 /// Told to the user when a turn was cancelled.
@@ -21,6 +22,14 @@ pub const EMPTY_ANSWER: &str =
 /// Told to the user when the model said nothing about what it did in all its tool rounds.
 pub fn max_rounds_notice(rounds: u32) -> String {
     format!("I used all {rounds} tool rounds of this message without finishing. Say `continue` to let me go on.")
+}
+
+/// Stands behind an answer that did not reach the goal, when the model is sent on no further.
+pub fn goal_rests_notice() -> String {
+    format!(
+        "\n\n(The goal is not reached yet. {CONTINUATIONS_MAX} times in a turn is as often as I am sent on, so the work on it \
+         rests now. Say `go on` to let me continue, or `/goal stop` to give it up.)"
+    )
 }
 
 /// Told to the user in place of an answer when a turn was given up: `crashes` are those of the turn itself, `deaths` the
@@ -45,7 +54,10 @@ pub fn failed_notice(detail: &str) -> String {
 
 /// Stands in place of the answer of a turn that made no progress for that long.
 pub fn stuck_notice(seconds: u64, waited_for: &str) -> String {
-    format!("The turn made no progress for {seconds} seconds while it waited for {waited_for}, and was stopped.")
+    format!(
+        "The turn made no progress for {seconds} seconds while it waited for {waited_for}, and was stopped. Your message \
+         stands in the conversation: say `go on` to try once more."
+    )
 }
 
 /// Stands in place of an answer of about `bytes`, which is more than one record of the journal holds.

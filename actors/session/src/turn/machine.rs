@@ -44,6 +44,8 @@ pub struct Machine {
     heard: Duration,
     /// It is asleep until more messages may have come.
     sleeps: bool,
+    /// The message that is next came when nothing ran: it waits for no others.
+    prompt: bool,
     cut: Option<Box<Cut>>,
     turn: Option<Box<Running>>,
     /// Commits under way, oldest first.
@@ -109,6 +111,7 @@ impl Machine {
             own: None,
             heard: Duration::ZERO,
             sleeps: false,
+            prompt: false,
             cut: None,
             turn: None,
             commits: VecDeque::new(),
@@ -146,7 +149,9 @@ impl Machine {
             let ended = done.iter().map(|item| (item.turn, TurnEnd::Done)).collect();
             self.commit(Batch { ended, ..Batch::default() }, &mut out);
         }
-        self.drop_surplus();
+        // One by itself woke the session, or was about to begin.
+        self.prompt = self.inbox.len() == 1;
+        self.drop_surplus(&mut out);
         self.begin_next(now, &mut out);
         out
     }

@@ -32,6 +32,8 @@ pub enum Onward {
     Yes,
     /// It is the answer, and the goal ended with it.
     Ends(Goal),
+    /// It is the answer: the model was sent on often enough, and the goal waits for the next message.
+    Rests,
 }
 
 // === impl Pursuit ===
@@ -86,8 +88,11 @@ impl Pursuit {
             self.news = true;
             return Onward::Ends(ended);
         }
-        if others_wait || self.continuations >= CONTINUATIONS_MAX {
+        if others_wait {
             return Onward::No;
+        }
+        if self.continuations >= CONTINUATIONS_MAX {
+            return Onward::Rests;
         }
         self.continuations += 1;
         self.told = true;
@@ -171,8 +176,8 @@ mod tests {
                 let answer = said("not yet");
                 match pursuit.judge(&answer, false) {
                     Onward::Yes => written.messages.push(Message::Assistant(Arc::new(answer))),
-                    other @ (Onward::No | Onward::Ends(_)) => {
-                        prop_assert_eq!((other, round), (Onward::No, 12));
+                    other @ (Onward::No | Onward::Rests | Onward::Ends(_)) => {
+                        prop_assert_eq!((other, round), (Onward::Rests, 12));
                         return Ok(());
                     }
                 }

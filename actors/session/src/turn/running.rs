@@ -80,6 +80,8 @@ pub(super) struct Running {
     /// How many of its batches the journal will never hold.
     pub refusals: u32,
     pub event_seq: u64,
+    /// What people are to be told as soon as its attempt is shown.
+    pub untold: Vec<Arc<str>>,
     pub began: Duration,
     pub progress: Duration,
 }
@@ -178,6 +180,7 @@ impl Running {
             ending: None,
             refusals: 0,
             event_seq: 0,
+            untold: Vec::new(),
             began: now.mono,
             progress: now.mono,
         }
@@ -208,6 +211,18 @@ impl Running {
         out.push(Effect::Emit(self.show(TurnProgress::Started)));
         if let Some(event) = self.body.event.clone() {
             out.push(Effect::Emit(self.show(TurnProgress::Notice(event.to_string().into()))));
+        }
+        for text in std::mem::take(&mut self.untold) {
+            self.tell(text, out);
+        }
+    }
+
+    /// Tells people something that is no part of the answer, once the attempt is shown.
+    pub fn tell(&mut self, text: Arc<str>, out: &mut Vec<Effect>) {
+        if self.event_seq == 0 {
+            self.untold.push(text);
+        } else {
+            out.push(Effect::Emit(self.show(TurnProgress::Notice(text))));
         }
     }
 

@@ -65,6 +65,7 @@ impl Machine {
             Place::None | Place::Asked | Place::Held => {}
         }
         let Some(item) = self.inbox.begin() else { return };
+        self.prompt = false;
         let behind = self.inbox.last();
         let cut = self.cut.take().filter(|cut| cut.turn.started.turn == item.turn);
         let at = item.at;

@@ -2,7 +2,7 @@
 
 use domain::chat::AssistantMessage;
 use domain::history::Trim;
-use domain::prompt::Nudge;
+use domain::prompt::{Nudge, goal_rests_notice};
 use protocol::provider::Delta;
 use protocol::turn::TurnProgress;
 
@@ -87,6 +87,9 @@ impl Machine {
         let says_something = (!blank || used_up.is_some()) && !message.is_cut();
         let may_go_on = next == Next::Answer && says_something && !turn.guard.withholds_tools();
         let onward = if may_go_on { turn.pursuit.judge(&message, others_wait) } else { Onward::No };
+        if onward == Onward::Rests {
+            message.text.push_str(&goal_rests_notice());
+        }
         let text = message.text.as_str().into();
         let (more, merge) = (next != Next::Answer || onward == Onward::Yes, next == Next::Part);
         out.push(Effect::Emit(turn.show(TurnProgress::StreamEnd { text, more, merge })));

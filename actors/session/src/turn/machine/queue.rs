@@ -1,41 +1,68 @@
 //! The queue's own rules: what a new message does to the running turn and to those that wait, and `/queue`.
 
+use domain::body::TurnBody;
 use domain::chat::{Content, plain_text};
 use domain::queue::{QueueAsk, QueueDrop, QueueMode, QueueRules, QueueSet};
 use domain::text::{ellipsis, one_line};
-use protocol::journal::InboxItem;
+use protocol::journal::{Accepted, InboxItem};
 use protocol::session::QueueState;
 
 use super::steer::Fellow;
 use super::{Machine, Own};
 use crate::inbox::{Cancelled, Offered};
-use crate::turn::running::Why;
+use crate::turn::running::{Running, Why};
 use crate::turn::{Batch, Effect, Now, Record};
 
 /// Characters that are told of a dropped message.
 const DROPPED_CHARS_MAX: usize = 160;
+/// Characters of one that people are shown.
+const DROPPED_CHARS_SHOWN: usize = 60;
+const DROPPED_NOW: &str = "Too many messages are waiting, so the oldest was dropped";
 const DROPPED_LEAD: &str = "[Messages that were dropped]";
+
+// === impl Running ===
+
+impl Running {
+    /// What is told of a message that is dropped while this turn runs. Its words are for those who could read them anyway.
+    fn dropped_text(&self, accepted: Option<&Accepted>) -> String {
+        let same = |accepted: &&Accepted| {
+            let host = self.accepted.as_deref();
+            host.is_some_and(|host| (&host.source, &host.route) == (&accepted.source, &accepted.route))
+        };
+        let body = accepted.filter(same).and_then(|accepted| TurnBody::decode(&accepted.body).ok());
+        let said = body.map(|body| one_line(&plain_text(&body.content))).filter(|said| !said.is_empty());
+        let said = said.map(|said| format!(": {}", ellipsis(&said, DROPPED_CHARS_SHOWN))).unwrap_or_default();
+        format!("{DROPPED_NOW}{said}")
+    }
+}
 
 // === impl Machine ===
 
 impl Machine {
     /// A message is durable.
     pub(super) fn queued(&mut self, item: InboxItem, now: Now, out: &mut Vec<Effect>) {
+        let quiet = self.is_quiet();
         match self.inbox.offer(item) {
-            Offered::Added => {}
+            Offered::Added => self.prompt |= quiet,
             Offered::Known | Offered::Ended | Offered::Full => return,
         }
         self.heard = now.mono;
-        self.drop_surplus();
+        self.drop_surplus(out);
         self.interrupt(now, out);
         self.begin_next(now, out);
     }
 
-    /// Drops the oldest messages, if too many wait and that is the rule.
-    pub(super) fn drop_surplus(&mut self) {
-        match self.queue().drop {
-            QueueDrop::Refuse => {}
+    /// Drops the oldest messages, if too many wait and that is the rule. Whoever watches the running turn is told at once;
+    /// each ends, with a word of its own, when it would have begun.
+    pub(super) fn drop_surplus(&mut self, out: &mut Vec<Effect>) {
+        let dropped = match self.queue().drop {
+            QueueDrop::Refuse => return,
             QueueDrop::Old | QueueDrop::Summarize => self.inbox.drop_oldest(self.queue().cap as usize),
+        };
+        let Some(turn) = self.turn.as_deref_mut() else { return };
+        for item in dropped {
+            let text = turn.dropped_text(item.inline.as_deref());
+            turn.tell(text.into(), out);
         }
     }
 
@@ -93,7 +120,7 @@ impl Machine {
         let mut out = Vec::new();
         self.own_mut(|of_session| of_session.queue = own);
         self.commit(Batch { records: vec![Record::Queue(own)], ..Batch::default() }, &mut out);
-        self.drop_surplus();
+        self.drop_surplus(&mut out);
         self.begin_next(now, &mut out);
         Some((self.queue_state(), out))
     }

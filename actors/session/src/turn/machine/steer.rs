@@ -246,11 +246,12 @@ impl Machine {
         }
     }
 
-    /// How long a turn that collects messages has still to wait for more of them.
+    /// How long a turn that collects messages has still to wait for more of them. Only those that came while another one
+    /// ran are collected.
     pub(super) fn collects_for(&self, now: Now) -> Duration {
         let due = self.heard.saturating_add(self.queue().debounce);
         let collects = self.queue().mode == QueueMode::Collect && self.cut.is_none() && !self.is_leaving();
-        if collects { due.saturating_sub(now.mono) } else { Duration::ZERO }
+        if collects && !self.prompt { due.saturating_sub(now.mono) } else { Duration::ZERO }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Messages that the running turn takes up, interrupts, drops. Of the messages here the 4th is `/new`, the 5th `/history`.
 
 use super::cases::calls;
+use super::recover::Standing;
 use super::*;
 
 pub(super) fn mode(mode: QueueMode) -> QueueRules {
@@ -148,21 +149,48 @@ fn a_message_that_cannot_be_read_is_left_to_its_own_turn() {
 #[test]
 fn what_waits_is_collected_once_nothing_more_comes() {
     let mut world = World::with(mode(QueueMode::Collect));
-    (1..=3).for_each(|_| world.take(Step::Enqueue));
-    assert!(world.wakes && world.begun.is_none());
+    world.take(Step::Enqueue);
+    world.take(Step::Read);
+    assert!(!world.wakes && world.permit, "what comes when nothing runs waits for nothing");
+    (2..=3).for_each(|_| world.take(Step::Enqueue));
+    for step in [Step::Permit, Step::Answer, Step::Durable, Step::View] {
+        world.take(step);
+    }
+    assert!(world.wakes && world.begun.is_none(), "what came meanwhile waits for more");
     world.take(Step::Woke);
-    // 1 and 3 are read.
+    // 3 is read.
     world.take(Step::Read);
-    world.take(Step::Read);
-    let [Record::User, Record::Said(second), Record::Said(third)] = &*world.commits[0].records else {
-        panic!("{:?}", world.commits)
-    };
-    assert_eq!((second.turn, third.turn), (turn_id(2), turn_id(3)));
+    let [Record::User, Record::Said(third)] = &*world.commits[0].records else { panic!("{:?}", world.commits) };
+    assert_eq!(third.turn, turn_id(3));
     world.take(Step::Durable);
-    assert_eq!((world.finished[&turn_id(2)], world.finished[&turn_id(3)]), (TurnResult::Joined, TurnResult::Joined));
+    assert_eq!(world.finished[&turn_id(3)], TurnResult::Joined);
     world.settle();
-    assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
-    assert_eq!(world.turns[&turn_id(1)].messages.len(), 1);
+    assert_eq!((world.finished[&turn_id(1)], world.finished[&turn_id(2)]), (TurnResult::Done, TurnResult::Done));
+    assert_eq!(world.turns[&turn_id(2)].messages.len(), 1);
+}
+
+#[test]
+fn a_message_that_wakes_a_session_waits_for_no_others() {
+    let mut machine = Machine::new(rules_with(mode(QueueMode::Collect)));
+    let now = Now { mono: Duration::ZERO, wall_ms: 10 };
+    let effects = machine.load(vec![item(2)], Seq(2), Inbox::default(), Standing::default(), now);
+    assert!(matches!(&*effects, [Effect::EnterPlace]), "{effects:?}");
+    let mut machine = Machine::new(rules_with(mode(QueueMode::Collect)));
+    let effects = machine.load(vec![item(2), item(3)], Seq(3), Inbox::default(), Standing::default(), now);
+    assert!(matches!(&*effects, [Effect::Wake(_)]), "some waited to be collected: {effects:?}");
+}
+
+#[test]
+fn whoever_watches_is_told_at_once_that_a_message_was_dropped() {
+    for drop in [QueueDrop::Old, QueueDrop::Summarize] {
+        let mut world = among_calls(QueueRules { cap: 1, drop, ..mode(QueueMode::Followup) }, 2);
+        let effects = world.machine.step(Input::Queued(item(3)), world.now);
+        let [Effect::Emit(Shown { turn, what: TurnProgress::Notice(text), .. })] = &*effects else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(*turn, turn_id(1));
+        assert_eq!(&**text, "Too many messages are waiting, so the oldest was dropped: 2");
+    }
 }
 
 #[test]
