@@ -61,6 +61,9 @@ async fn a_session_keeps_the_model_and_the_thinking_that_it_was_set_to() {
     assert!(lines[2].starts_with("Conversation: 2 messages, ") && lines[2].ends_with(" of 200000 tokens (0 %)."));
     assert!(lines[3].starts_with("Last model call: ") && lines[4].starts_with("Greenroom 0."), "{status}");
     assert!(status.ends_with(", 0 turns running."), "{status}");
+    let (fill, context) =
+        (lines[2].trim_start_matches("Conversation: 2 messages, "), told(&gateway, "ann", "/context").await);
+    assert!(context.starts_with(&format!("The conversation has {fill}")), "the same measure: {context} {status}");
     assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, json!("high")));
     told(&gateway, "ann", "/think off").await;
     assert_eq!(asked(&gateway, &model, "ann").await, ("small".into(), 100, Value::Null));

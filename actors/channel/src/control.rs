@@ -8,7 +8,7 @@ use domain::chat::Usage;
 use domain::command::{Control, Parsed, help};
 use domain::ids::SessionKey;
 use domain::queue::QueueAsk;
-use domain::text::counted;
+use domain::text::{counted, ellipsis, one_line};
 use protocol::session::{About, Mail, State, Status, Stopped};
 use tokio::sync::oneshot;
 
@@ -20,6 +20,8 @@ pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often it is looked whether a session that was woken can tell.
 const LOAD_LOOK: Duration = Duration::from_millis(20);
+/// Characters of a goal that a status shows.
+const GOAL_CHARS_SHOWN: usize = 100;
 /// After so many looks the user is told that it does not answer.
 const LOOKS_MAX: u32 = 50;
 
@@ -50,7 +52,7 @@ impl AtOnce {
                 text
             }
             Self::Control(Control::Help) => help(),
-            Self::Control(Control::Restart) => restart(doors, door, key).to_owned(),
+            Self::Control(Control::Restart) => restart(doors, door, key),
             Self::Control(Control::Stop { all }) => match stop(doors, key, all).await {
                 Asked::Answer(stopped) => stopped_text(&stopped),
                 Asked::Asleep => "Nothing is running here.".to_owned(),
@@ -72,17 +74,15 @@ pub async fn perform(doors: &Doors, key: &SessionKey, control: Control) -> Strin
 }
 
 /// Whoever may write to a webhook need not be the owner.
-fn restart(doors: &Doors, door: Door, key: &SessionKey) -> &'static str {
-    match (door, &doors.restart) {
+fn restart(doors: &Doors, door: Door, key: &SessionKey) -> String {
+    let no = match (door, &doors.restart) {
         (Door::Webhook | Door::Hook, _) => {
             "The gateway can be restarted from its WebSocket, its API and the terminal only."
         }
         (Door::WebSocket | Door::Api | Door::Admin, None) => "This process cannot restart itself.",
-        (Door::WebSocket | Door::Api | Door::Admin, Some(restart)) => {
-            restart.ask(key);
-            "Restarting: running turns may end, waiting messages are kept."
-        }
-    }
+        (Door::WebSocket | Door::Api | Door::Admin, Some(restart)) => return restart.ask(key),
+    };
+    no.to_owned()
 }
 
 const SILENT: &str = "The session does not answer right now.";
@@ -227,28 +227,27 @@ fn status_text(status: &Status) -> String {
     text.push('.');
     if let Some(about) = &status.about {
         about_text(about, &mut text);
+        if let Some(goal) = &about.goal {
+            let rests = status.state == State::Idle && status.inbox == 0;
+            let rests = if rests { " Paused: the next message goes on with it." } else { "" };
+            write!(text, "\nGoal: {}.{rests}", ellipsis(&one_line(goal), GOAL_CHARS_SHOWN)).unwrap_or_default();
+        }
     }
     text
 }
 
 fn about_text(about: &About, text: &mut String) {
-    let About { model, preset, effort, context_window_tokens, last, messages } = about;
+    let About { model, preset, effort, context_window_tokens, last, fill, goal: _, messages, unwritten: _ } = about;
     let preset = preset.as_ref().map(|preset| format!(" (preset {preset})")).unwrap_or_default();
     let effort = effort.as_ref().map(|effort| format!(", thinking: {effort}")).unwrap_or_default();
     write!(text, "\nModel: {model}{preset}{effort}.").unwrap_or_default();
     let messages = counted(u64::from(*messages), "message");
-    let Some(Usage { input_tokens, output_tokens, cached_tokens }) = last else {
-        return write!(text, "\nConversation: {messages}.").unwrap_or_default();
-    };
-    let percent = |part: u64, of: u64| part.saturating_mul(100) / of.max(1);
-    let (window, used) = (*context_window_tokens, input_tokens.saturating_add(*output_tokens));
-    let (of_window, cached) = (percent(used, window), percent(*cached_tokens, *input_tokens));
-    write!(
-        text,
-        "\nConversation: {messages}, {used} of {window} tokens ({of_window} %).\n\
-         Last model call: {input_tokens} tokens read ({cached} % from its cache), {output_tokens} written."
-    )
-    .unwrap_or_default();
+    let fill = fill.map(|fill| format!(", {}", fill.told(*context_window_tokens))).unwrap_or_default();
+    write!(text, "\nConversation: {messages}{fill}.").unwrap_or_default();
+    let Some(Usage { input_tokens, output_tokens, cached_tokens }) = last else { return };
+    let cached = cached_tokens.saturating_mul(100) / (*input_tokens).max(1);
+    write!(text, "\nLast model call: {input_tokens} tokens read ({cached} % from its cache), {output_tokens} written.")
+        .unwrap_or_default();
 }
 
 fn process_text(doors: &Doors) -> String {
@@ -269,6 +268,8 @@ fn uptime(up: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use domain::tally::Fill;
+
     use super::*;
 
     #[test]
@@ -288,26 +289,31 @@ mod tests {
 
     #[test]
     fn a_status_tells_of_model_and_conversation() {
-        let text = |preset: Option<&str>, effort: Option<&str>, last: Option<Usage>| {
+        let text = |preset: Option<&str>, effort: Option<&str>, last: Option<Usage>, fill| {
             let about = About {
                 model: "big".into(),
                 preset: preset.map(Into::into),
                 effort: effort.map(Into::into),
                 context_window_tokens: 1000,
                 last,
+                fill,
+                goal: None,
                 messages: 3,
+                unwritten: Vec::new(),
             };
             let mut text = String::new();
             about_text(&about, &mut text);
             text
         };
-        assert_eq!(text(None, None, None), "\nModel: big.\nConversation: 3 messages.");
+        assert_eq!(text(None, None, None, None), "\nModel: big.\nConversation: 3 messages.");
         let last = Usage { input_tokens: 200, output_tokens: 50, cached_tokens: 50 };
         assert_eq!(
-            text(Some("fast"), Some("high"), Some(last)),
+            text(Some("fast"), Some("high"), Some(last), Some(Fill::Counted(250))),
             "\nModel: big (preset fast), thinking: high.\nConversation: 3 messages, 250 of 1000 tokens (25 %).\n\
              Last model call: 200 tokens read (25 % from its cache), 50 written."
         );
+        let told = text(None, None, Some(last), None);
+        assert!(told.contains("\nConversation: 3 messages.\nLast model call: 200"), "summarised since: {told}");
         for (seconds, told) in [(7, "7 s"), (61, "1 min"), (3 * 3600 + 60, "3 h 1 min"), (50 * 3600, "2 d 2 h")] {
             assert_eq!(uptime(Duration::from_secs(seconds)), told);
         }

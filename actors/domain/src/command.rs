@@ -76,12 +76,12 @@ pub enum Command {
     History(usize),
     /// Go on behind this entry.
     Branch {
-        /// Its id, or how that begins.
+        /// Its id, how that begins, or its label.
         entry: String,
     },
     /// Give an entry a name; without a text, take it away.
     Label {
-        /// Its id, or how that begins.
+        /// Its id, how that begins, or its label if that is one word.
         entry: String,
         /// The name.
         text: Option<String>,
@@ -176,7 +176,7 @@ pub const TABLE: &[Entry] = &[
     entry("/restart", "/restart", "stop the gateway in order and start it again"),
     entry(
         "/queue",
-        "/queue [steer|followup|collect|interrupt] [cap:n] [drop:refuse|old|summarize] [debounce:ms]",
+        "/queue [steer|followup|collect|interrupt] [cap:1-100000] [drop:refuse|old|summarize] [debounce:0-600000ms]",
         "what becomes of messages that come while a turn runs; `/queue default` as configured",
     ),
     entry("/new", "/new [message]", "begin a new conversation, with that message or the next"),
@@ -188,7 +188,7 @@ pub const TABLE: &[Entry] = &[
     entry("/compact", "/compact [instructions]", "sum up all but the last 8 messages, to make room"),
     entry("/history", "/history [number]", "the last messages, 10 if no number is given, at most 50"),
     entry("/tree", "/tree", "the entries of the conversation and its branches"),
-    entry("/branch", "/branch entry", "go on behind that entry; what came after it stays, as a branch"),
+    entry("/branch", "/branch entry", "go on behind that entry, by id or label; what came after it stays, as a branch"),
     entry("/label", "/label entry [text]", "name an entry; without a text, take its name away"),
     entry("/name", "/name text", "name this session"),
     entry("/title", "/title text", "the same"),
@@ -314,7 +314,7 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
             Some(Command::History(HISTORY_MESSAGES_MAX.min(count)))
         }
         ("/tree", None) => Some(Command::Tree),
-        ("/branch", Some(entry)) => (!entry.contains(char::is_whitespace)).then_some(Command::Branch { entry }),
+        ("/branch", Some(entry)) => Some(Command::Branch { entry }),
         ("/label", Some(rest)) => {
             let (entry, text) = rest.split_once(char::is_whitespace).unwrap_or((&rest, ""));
             let text = Some(text.trim()).filter(|text| !text.is_empty());

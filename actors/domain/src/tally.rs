@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chat::Usage;
 use crate::goal::{self, Goal};
+use crate::history::entry_tokens;
 use crate::queue::{self, QueueSet};
 use crate::run::{self, RunSpec};
 use crate::scope::{self, Scope};
@@ -46,6 +47,9 @@ pub struct Tally {
     pub named: bool,
     /// What the last model call of it took.
     pub last: Option<Usage>,
+    /// What the conversation had in tokens behind that call, answer, instructions and tools included; unknown once it is
+    /// another one: summarised, or another branch.
+    pub used: Option<u64>,
     /// Whether earlier messages were summarised, and nothing was said since.
     pub condensed: bool,
     /// What it works on.
@@ -58,7 +62,37 @@ pub struct Tally {
     pub run: Option<Arc<RunSpec>>,
 }
 
+/// How much of the model's window a conversation fills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "by", content = "tokens")]
+pub enum Fill {
+    /// As the provider counted with the last call: instructions and tools included.
+    Counted(u64),
+    /// As its messages are estimated: instructions and tools come on top.
+    Estimated(u64),
+}
+
+impl Fill {
+    /// In words.
+    pub fn told(self, window_tokens: u64) -> String {
+        let percent = |tokens: u64| tokens.saturating_mul(100) / window_tokens.max(1);
+        match self {
+            Self::Counted(tokens) => format!("{tokens} of {window_tokens} tokens ({} %)", percent(tokens)),
+            Self::Estimated(tokens) => format!(
+                "about {tokens} of {window_tokens} tokens ({} %) without instructions and tools; the next answer tells exactly",
+                percent(tokens)
+            ),
+        }
+    }
+}
+
 impl Tally {
+    /// How full the model's window is; `entries` are those that the model can see, if they are at hand.
+    pub fn fill<'e>(&self, entries: Option<impl Iterator<Item = &'e Entry>>) -> Option<Fill> {
+        let estimated = || entries.map(|entries| Fill::Estimated(entries.map(entry_tokens).sum()));
+        self.used.map(Fill::Counted).or_else(estimated)
+    }
+
     /// Goes on with the next entry of the file.
     pub fn see(&mut self, entry: &Entry) {
         if let Some(goal) = goal::set_by(entry) {
@@ -82,6 +116,25 @@ impl Tally {
             | EntryKind::BranchSummary(_)
             | EntryKind::Silent(_)
             | EntryKind::Leaf { .. }
+            | EntryKind::Opaque => {}
+        }
+        match &entry.kind {
+            EntryKind::Assistant(assistant) if !assistant.transcript_only => {
+                let Usage { input_tokens, output_tokens, .. } = assistant.message.usage;
+                let used = Some(input_tokens.saturating_add(output_tokens)).filter(|_| input_tokens > 0);
+                self.used = used.or(self.used);
+            }
+            EntryKind::Compaction { .. }
+            | EntryKind::BranchSummary(_)
+            | EntryKind::Leaf { .. }
+            | EntryKind::Reset { .. } => {
+                self.used = None;
+            }
+            EntryKind::User(_)
+            | EntryKind::Assistant(_)
+            | EntryKind::ToolResult(_)
+            | EntryKind::Shown(_)
+            | EntryKind::Silent(_)
             | EntryKind::Opaque => {}
         }
         match &entry.kind {
@@ -138,7 +191,7 @@ mod tests {
         assert_eq!(all.messages, 2);
         assert_eq!(all.last.map(|usage| usage.output_tokens), Some(2));
         let anew = of(&[user, answer, model, think, reset]);
-        assert_eq!(anew, Tally { messages: 0, last: None, ..all.clone() });
+        assert_eq!(anew, Tally { messages: 0, last: None, used: None, ..all.clone() });
         let back = r#"{"type":"custom","id":"g","customType":"greenroom.model","data":{"preset":null}}"#;
         let usual = r#"{"type":"thinking_level_change","id":"h","thinkingLevel":"default"}"#;
         let odd = r#"{"type":"thinking_level_change","id":"i","thinkingLevel":"adaptive"}"#;
@@ -147,6 +200,30 @@ mod tests {
         assert_eq!((end.preset.as_deref(), end.effort.as_deref()), (Some("fast"), Some("high")));
         assert_eq!(of(&[user, model, think, back, usual]).preset, None);
         assert_eq!(of(&[user, model, think, back, usual]).effort, None);
+    }
+
+    #[test]
+    fn the_window_is_filled_as_counted_and_as_estimated_once_the_conversation_is_another() {
+        let user = r#"{"type":"message","id":"a","message":{"role":"user","content":"12345678"}}"#;
+        let answer = r#"{"type":"message","id":"b","parentId":"a","message":{"role":"assistant","content":[],"provider":"p","model":"m","usage":{"input":700,"output":20,"cacheRead":300},"stopReason":"stop"}}"#;
+        let failed = r#"{"type":"message","id":"c","parentId":"b","message":{"role":"assistant","content":[],"provider":"p","model":"m","stopReason":"error"}}"#;
+        let compaction =
+            r#"{"type":"compaction","id":"d","parentId":"c","summary":"s","firstKeptEntryId":"d","tokensBefore":1}"#;
+        let leaf = r#"{"type":"leaf","id":"e","targetId":"a"}"#;
+        for (lines, expected) in [
+            (&[user][..], Fill::Estimated(2)),
+            (&[user, answer], Fill::Counted(1020)),
+            (&[user, answer, failed], Fill::Counted(1020)),
+            (&[user, answer, failed, compaction], Fill::Estimated(2)),
+            (&[user, answer, leaf], Fill::Estimated(2)),
+        ] {
+            let entries = read_lines(user.as_bytes());
+            assert_eq!(of(lines).fill(Some(entries.entries().iter())), Some(expected), "{lines:?}");
+        }
+        assert_eq!(Tally::default().fill(None::<std::slice::Iter<'_, Entry>>), None);
+        assert_eq!(Fill::Counted(1020).told(4000), "1020 of 4000 tokens (25 %)");
+        let about = "about 2 of 4000 tokens (0 %) without instructions and tools; the next answer tells exactly";
+        assert_eq!(Fill::Estimated(2).told(4000), about);
     }
 
     #[test]

@@ -202,11 +202,11 @@ pub enum EditError {
     /// It has none because nothing of its file could be read.
     #[error("no entry of this session is left: {0}")]
     Lost(String),
-    /// No entry has that id.
-    #[error("no entry of this session has the id {0}, or one that begins so")]
+    /// No entry has that id or label.
+    #[error("no entry of this session has the id or the label {0}, or an id that begins so")]
     UnknownEntry(String),
-    /// Several entries have an id that begins so.
-    #[error("several entries of this session have an id that begins with {0}")]
+    /// Several entries have that label, or an id that begins so.
+    #[error("several entries of this session have the label {0}, or an id that begins so")]
     Ambiguous(String),
     /// A conversation cannot end there.
     #[error("entry {0} stands between a tool call and its results; name the last result, or what is before the call")]

@@ -31,11 +31,12 @@ use domain::chat::{StopReason, Usage};
 use domain::ids::{Attempt, Epoch, SessionId, SessionKey, TurnId};
 use domain::queue::{QueueAsk, QueueRules};
 use domain::run::RunSpec;
+use domain::tally::Fill;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::edit::{Edit, EditError, Edited, Patience};
-use crate::journal::{InboxItem, Shelf};
+use crate::journal::{InboxItem, Line, Shelf};
 use crate::turn::TurnResult;
 
 /// Everything that reaches a session from outside.
@@ -247,8 +248,16 @@ pub struct About {
     pub context_window_tokens: u64,
     /// What the last model call took.
     pub last: Option<Usage>,
+    /// How full the window is, if that is known without reading the transcript.
+    pub fill: Option<Fill>,
+    /// What it works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Arc<str>>,
     /// Messages of people and of the model since the conversation began.
     pub messages: u32,
+    /// What the journal has of it and its file lacks for now, oldest first.
+    #[serde(skip)]
+    pub unwritten: Vec<Line>,
 }
 
 /// What a session does.

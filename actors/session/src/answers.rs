@@ -3,15 +3,14 @@
 
 use std::io;
 
-use domain::chat::{Usage, plain_text};
+use domain::chat::{StopReason, Usage, plain_text};
 use domain::command::{Command, GoalAsk};
 use domain::goal::GOAL;
-use domain::history::entry_tokens;
 use domain::keys::SessionKind;
 use domain::prompt::Skill;
 use domain::tally::{DEFAULT, MODEL_NOTE, ModelNote, OFF, Tally};
 use domain::text::{counted, ellipsis, one_line};
-use domain::transcript::{Entry, Kind, Position, TreeIndex, read_entry, view};
+use domain::transcript::{Entry, Kind, Position, TreeIndex, TurnClose, read_entry, view};
 use protocol::edit::Edit;
 use supervision::ports::Ports;
 
@@ -216,7 +215,8 @@ fn tree(tree: &TreeIndex, source: &Source) -> io::Result<String> {
     nodes.sort_by_key(|node| node.at);
     let older = nodes.len().saturating_sub(TREE_MAX);
     let mut lines = Vec::with_capacity(TREE_MAX + 2);
-    lines.push("> is the conversation as it stands; /branch goes on behind an entry.".to_owned());
+    let chars = view::id_chars(nodes.iter().map(|node| &*node.id));
+    lines.push("● is the conversation as it stands; /branch goes on behind an entry.".to_owned());
     if older > 0 {
         lines.push(format!("({older} before)"));
     }
@@ -225,10 +225,11 @@ fn tree(tree: &TreeIndex, source: &Source) -> io::Result<String> {
         if entry.assistant().is_some_and(|assistant| assistant.transcript_only) {
             continue;
         }
-        let mark = if node.on_path { '>' } else { ' ' };
+        let mark = view::mark_of(node.on_path, node.side);
         let preview = view::preview(&entry);
         let label = node.label.map(|label| format!(" [{label}]")).unwrap_or_default();
-        let (id, who) = (node.id, node.role.unwrap_or(node.kind));
+        let id: String = node.id.chars().take(chars).collect();
+        let who = node.role.unwrap_or(node.kind);
         lines.push(format!("{mark} {id} {who}: {}{label}", ellipsis(&preview, TREE_CHARS_MAX)));
     }
     Ok(lines.join("\n"))
@@ -236,31 +237,40 @@ fn tree(tree: &TreeIndex, source: &Source) -> io::Result<String> {
 
 /// What the model has read and written since the conversation began.
 fn usage(tree: &TreeIndex, source: &Source) -> io::Result<String> {
-    let (mut sum, mut answers) = (Usage::default(), 0_u64);
+    let (mut sum, mut calls, mut answered, mut other) = (Usage::default(), 0_u64, 0_u64, 0_u64);
     for at in since_reset(tree).into_iter().filter(|at| tree.kind(*at) == Kind::Assistant) {
         let Some(entry) = entry(tree, source, at)? else { continue };
-        if let Some(assistant) = entry.assistant().filter(|assistant| !assistant.transcript_only) {
-            sum = sum.plus(assistant.message.usage);
-            answers += 1;
+        let Some(assistant) = entry.assistant().filter(|assistant| !assistant.transcript_only) else { continue };
+        sum = sum.plus(assistant.message.usage);
+        match assistant.message.stop {
+            StopReason::Stop | StopReason::Length | StopReason::ToolUse => calls += 1,
+            // A notice stands in place of what the model would have said.
+            StopReason::Error | StopReason::Aborted => {}
+        }
+        match assistant.end {
+            Some(TurnClose::Done) => answered += 1,
+            Some(TurnClose::Failed | TurnClose::Dead | TurnClose::Cancelled) => other += 1,
+            None => {}
         }
     }
     let Usage { input_tokens, output_tokens, cached_tokens } = sum;
+    let other = if other == 0 { String::new() } else { format!(" and {other} cancelled or failed") };
     Ok(format!(
-        "This conversation: {}, {input_tokens} tokens read by the model ({cached_tokens} of them from its cache), \
-         {output_tokens} written.",
-        counted(answers, "answer")
+        "This conversation: {} answered{other}, with {} that came to their end: {input_tokens} tokens read by the model \
+         ({cached_tokens} of them from its cache), {output_tokens} written. Summaries and the naming of conversations are \
+         not counted.",
+        counted(answered, "turn"),
+        counted(calls, "model call")
     ))
 }
 
 /// How much of the model's window the conversation fills.
 fn context(read: &Reading, window_tokens: u64) -> String {
-    let transcript = &read.window.transcript;
-    let shown = transcript.tree().shown(&transcript.tree().path());
-    let tokens: u64 = shown.iter().filter_map(|at| transcript.entries().get(at.0 as usize)).map(entry_tokens).sum();
-    let percent = tokens.saturating_mul(100) / window_tokens.max(1);
+    let Some(fill) = read.tally.fill(Some(read.window.shown())) else { return NOTHING_SAID.to_owned() };
     format!(
-        "The conversation has about {tokens} tokens, {percent} % of the model's {window_tokens}. The instructions and \
-         tools come on top; what does not fit is left out, the oldest first."
+        "The conversation has {}. What would not fit any more is summed up by the model, the oldest first; the transcript \
+         keeps it.",
+        fill.told(window_tokens)
     )
 }
 

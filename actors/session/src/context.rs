@@ -145,6 +145,11 @@ impl Context {
         chat_request(&parts, &mut self.kept)
     }
 
+    /// What the model is shown of it.
+    pub fn shown(&self) -> impl Iterator<Item = &Entry> {
+        self.window.shown()
+    }
+
     /// The first message and the first answer of what is in memory.
     pub fn first_words(&self) -> Option<(String, String)> {
         let entries = self.window.transcript.entries();

@@ -159,7 +159,7 @@ fn plan(tree: &TreeIndex, source: &Source, edit: &Edit, now_ms: u64) -> Result<P
     })
 }
 
-/// The id that `name` is, or that alone begins so.
+/// The id that `name` is, that has it as its label, or that alone begins so.
 fn named(tree: &TreeIndex, name: &str) -> Result<Arc<str>, EditError> {
     if name.is_empty() {
         return Err(EditError::UnknownEntry("\"\"".to_owned()));
@@ -167,13 +167,20 @@ fn named(tree: &TreeIndex, name: &str) -> Result<Arc<str>, EditError> {
     if tree.node_of(name).is_some() {
         return Ok(name.into());
     }
-    let nodes = tree.positions().filter(|at| tree.kind(*at).is_node());
-    let mut begin_so = nodes.map(|at| tree.id(at)).filter(|id| id.starts_with(name));
-    let first = begin_so.next().ok_or_else(|| EditError::UnknownEntry(name.to_owned()))?;
-    if begin_so.any(|other| other != first) {
-        return Err(EditError::Ambiguous(name.to_owned()));
+    let labels = tree.labels();
+    let labelled = labels.iter().filter(|(_, label)| *label.text == *name).map(|(at, _)| tree.id(*at));
+    if let Some(id) = only(labelled, name)? {
+        return Ok(id.into());
     }
-    Ok(first.into())
+    let nodes = tree.positions().filter(|at| tree.kind(*at).is_node());
+    let begin_so = nodes.map(|at| tree.id(at)).filter(|id| id.starts_with(name));
+    only(begin_so, name)?.map(Arc::from).ok_or_else(|| EditError::UnknownEntry(name.to_owned()))
+}
+
+/// The one id that `name` stands for, if it stands for any.
+fn only<'a>(mut ids: impl Iterator<Item = &'a str>, name: &str) -> Result<Option<&'a str>, EditError> {
+    let first = ids.next();
+    if ids.any(|other| Some(other) != first) { Err(EditError::Ambiguous(name.to_owned())) } else { Ok(first) }
 }
 
 /// Like [`named`], for an entry with which a conversation is to end: between a call and its results it cannot.

@@ -191,8 +191,7 @@ impl Inbox {
         let wanted = |item: &&InboxItem| self.why_cancelled(item.seq).is_none();
         let waiting: Vec<&InboxItem> = self.waiting.iter().skip(begun).filter(wanted).collect();
         let surplus = waiting.len().saturating_sub(cap);
-        let dropped = waiting.into_iter().filter(|item| !item.event).take(surplus);
-        let dropped: Vec<InboxItem> = dropped.cloned().collect();
+        let dropped: Vec<_> = waiting.into_iter().filter(|item| !item.event).take(surplus).cloned().collect();
         self.cancelled.extend(dropped.iter().map(|item| (item.seq, Cancelled::Dropped)));
         dropped
     }

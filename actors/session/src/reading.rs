@@ -44,6 +44,17 @@ pub struct Window {
     tight_at: u64,
 }
 
+// === impl Window ===
+
+impl Window {
+    /// The entries that the model is shown.
+    pub fn shown(&self) -> impl Iterator<Item = &Entry> {
+        let tree = self.transcript.tree();
+        let shown = tree.shown(&tree.path());
+        shown.into_iter().filter_map(|at| self.transcript.entries().get(at.0 as usize))
+    }
+}
+
 /// What was read.
 #[derive(Default)]
 pub struct Reading {

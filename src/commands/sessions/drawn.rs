@@ -12,10 +12,8 @@
 use std::collections::HashMap;
 
 use domain::text::one_line;
+use domain::transcript::view;
 use serde_json::Value;
-
-/// Characters of an id that are shown at least; more when others begin so.
-const ID_CHARS: usize = 8;
 
 /// One line for each entry, behind one for the session's name.
 pub fn tree(body: &Value, zone: &str) -> Vec<String> {
@@ -25,7 +23,7 @@ pub fn tree(body: &Value, zone: &str) -> Vec<String> {
         lines.push("no entries yet".to_owned());
         return lines;
     }
-    let chars = id_chars(items);
+    let chars = view::id_chars(items.iter().map(|item| text(item, "id")));
     let mut siblings: HashMap<&str, usize> = HashMap::new();
     for item in items {
         *siblings.entry(parent(item)).or_default() += 1;
@@ -60,11 +58,7 @@ fn parent(item: &Value) -> &str {
 }
 
 fn entry(item: &Value, chars: usize, zone: &str) -> String {
-    let mark = match (item["on_path"] == true, item["side"] == true) {
-        (true, _) => "●",
-        (false, true) => "·",
-        (false, false) => "○",
-    };
+    let mark = view::mark_of(item["on_path"] == true, item["side"] == true);
     let id: String = text(item, "id").chars().take(chars).collect();
     let at =
         item["timestamp_ms"].as_i64().filter(|ms| *ms > 0).and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
@@ -73,16 +67,6 @@ fn entry(item: &Value, chars: usize, zone: &str) -> String {
     let label = item["label"].as_str().map(|label| format!(" [{}]", one_line(label))).unwrap_or_default();
     let at = at.unwrap_or_default();
     format!("{mark} {id} {at:16} {who:10} {}{label}", text(item, "preview")).trim_end().to_owned()
-}
-
-/// How many characters tell all ids apart.
-fn id_chars(items: &[Value]) -> usize {
-    let mut ids: Vec<&str> = items.iter().map(|item| text(item, "id")).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let common = |(one, other): (&&str, &&str)| one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
-    let longest = ids.iter().zip(ids.iter().skip(1)).map(common).max().unwrap_or(0);
-    ID_CHARS.max(longest + 1)
 }
 
 #[cfg(test)]

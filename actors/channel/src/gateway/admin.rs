@@ -1,6 +1,7 @@
 //! The administration. Lists are `{"items":[..],"next":cursor|null}`, errors `{"error":{"code","message"}}`; the command
 //! line prints these bodies as they are.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
 use domain::ids::SessionKey;
-use protocol::journal::{OpenTurn, OpenWork};
+use protocol::journal::{Line, OpenTurn, OpenWork};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -95,13 +96,17 @@ pub(super) async fn session(
         Ok(key) => key,
         Err(bad) => return bad.response(),
     };
+    let (status, running, unwritten) = match control::status(&gateway.doors, &key).await {
+        Asked::Answer(mut status) => {
+            let unwritten = status.about.as_mut().map(|about| std::mem::take(&mut about.unwritten));
+            (json!(status), status.turn, unwritten.unwrap_or_default())
+        }
+        Asked::Asleep | Asked::Silent => (Value::Null, None, Vec::new()),
+    };
+    // Read behind that, so that nothing of it is written between the two and seen in neither.
     let (transcripts, wanted) = (Arc::clone(&gateway.config.transcripts), key.clone());
     let lines = blocking(&gateway, move || transcripts.read(&wanted)).await;
-    let (status, running) = match control::status(&gateway.doors, &key).await {
-        Asked::Answer(status) => (json!(status), Some(status.turn)),
-        Asked::Asleep | Asked::Silent => (Value::Null, None),
-    };
-    let running = running.flatten();
+    let lines = lines.map(|lines| with_end(lines, unwritten));
     let open = gateway.doors.journal.open_of(key.clone()).await.unwrap_or_default();
     let open = open_turns(open, |turn| running == Some(turn.turn));
     match lines {
@@ -119,6 +124,20 @@ pub(super) async fn session(
         }
         Err(cause) => failed("the transcript", &cause),
     }
+}
+
+/// What a file has, and behind it what it lacked when its session was asked.
+fn with_end(lines: Option<Vec<String>>, unwritten: Vec<Line>) -> Option<Vec<String>> {
+    if unwritten.is_empty() {
+        return lines;
+    }
+    let mut lines = lines.unwrap_or_default();
+    // They may have been written meanwhile.
+    let written: HashSet<&str> = lines.iter().map(String::as_str).collect();
+    let missing = unwritten.iter().filter(|line| !written.contains(&*line.text)).map(|line| line.text.to_string());
+    let missing: Vec<String> = missing.collect();
+    lines.extend(missing);
+    Some(lines)
 }
 
 #[derive(serde::Serialize)]
@@ -236,4 +255,20 @@ pub(super) fn ndjson(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_file_lacks_stands_behind_what_it_has_once() {
+        let lines = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        let unwritten = || ["b", "c"].map(|text| Line { id: text.into(), text: text.into() }).to_vec();
+        assert_eq!(with_end(lines(&["a"]), unwritten()), lines(&["a", "b", "c"]));
+        assert_eq!(with_end(lines(&["a", "b", "c"]), unwritten()), lines(&["a", "b", "c"]), "written meanwhile");
+        assert_eq!(with_end(lines(&["a", "b"]), unwritten()), lines(&["a", "b", "c"]));
+        assert_eq!(with_end(None, unwritten()), lines(&["b", "c"]));
+        assert_eq!(with_end(None, Vec::new()), None);
+    }
 }

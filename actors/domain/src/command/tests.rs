@@ -52,6 +52,7 @@ fn spellings_of_commands_that_are_turns() {
         ("/history 3", Command::History(3)),
         ("/history 1000", Command::History(50)),
         ("/branch 0a1b", Command::Branch { entry: "0a1b".to_owned() }),
+        ("/branch the fork", Command::Branch { entry: "the fork".to_owned() }),
         ("/label 0a1b", Command::Label { entry: "0a1b".to_owned(), text: None }),
         ("/label 0a1b  the  fork ", Command::Label { entry: "0a1b".to_owned(), text: text("the  fork") }),
         ("/name Plans\nfor May", Command::Name("Plans for May".to_owned())),
@@ -66,7 +67,6 @@ fn spellings_of_commands_that_are_turns() {
         ("/history 0", "/history [number]"),
         ("/history all", "/history [number]"),
         ("/branch", "/branch entry"),
-        ("/branch a b", "/branch entry"),
         ("/label", "/label entry [text]"),
         ("/name", "/name text"),
         ("/title", "/title text"),
@@ -87,6 +87,11 @@ fn what_is_no_command_is_refused_in_words() {
         ("/", "Unknown command /. See /help. It was not sent to the model."),
         ("/помощь", "Unknown command /помощь. See /help. It was not sent to the model."),
         ("/stop it", "Please write it so: /stop [all]. It was not sent to the model."),
+        (
+            "/queue cap:0",
+            "Please write it so: /queue [steer|followup|collect|interrupt] [cap:1-100000] [drop:refuse|old|summarize] \
+             [debounce:0-600000ms]. It was not sent to the model.",
+        ),
         ("/status now", "Please write it so: /status. It was not sent to the model."),
         ("/Pairing list", "/pairing is not available in this version. It was not sent to the model."),
     ] {

@@ -9,6 +9,9 @@ use crate::text::ellipsis;
 /// Characters of a preview.
 pub const PREVIEW_CHARS_MAX: usize = 80;
 
+/// Characters of an id that are shown at least; more when others begin so.
+const ID_CHARS: usize = 8;
+
 /// One node, as a tree is drawn of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeNode {
@@ -81,6 +84,25 @@ pub fn tree(tree: &TreeIndex, mut preview: impl FnMut(Position) -> String) -> Ve
         }
     }
     nodes
+}
+
+/// How many characters of their ids tell entries apart that are shown together: at least [`ID_CHARS`].
+pub fn id_chars<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
+    let mut ids: Vec<&str> = ids.collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let common = |(one, other): (&&str, &&str)| one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    let longest = ids.iter().zip(ids.iter().skip(1)).map(common).max().unwrap_or(0);
+    ID_CHARS.max(longest + 1)
+}
+
+/// The mark of an entry: part of the conversation as it stands, of another branch, or hanging off it.
+pub fn mark_of(on_path: bool, side: bool) -> char {
+    match (on_path, side) {
+        (true, _) => '●',
+        (false, true) => '·',
+        (false, false) => '○',
+    }
 }
 
 /// The tree of a transcript whose contents are at hand.

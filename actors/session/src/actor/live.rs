@@ -14,9 +14,9 @@ use protocol::turn::{Pulse, Stamp};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::Session;
 use super::close::Closer;
 use super::edit::Edits;
+use super::{Life, Session};
 use crate::context::Context;
 use crate::drain::{Asked, Drain};
 use crate::index::Row;
@@ -123,23 +123,39 @@ pub(super) struct Work {
 // === impl Session ===
 
 impl Session {
-    /// The model and the conversation.
-    pub(super) fn about(&self, live: &Live) -> About {
+    /// What holds for the running turn, or else the next one.
+    pub(super) fn settings_of(&self, live: &Live) -> Settings {
         let key = self.lease.key();
         let of_turn = live.machine.body().map(|(accepted, ..)| &accepted.source);
         let kind = match of_turn {
             Some(source) => self.shared.config.policies.kind(key, source),
             None => self.shared.config.policies.kind_of(key),
         };
+        self.shared.settings(kind, live.ledger.tally())
+    }
+
+    /// Which model answers.
+    pub(super) fn model_of_turn(&self) -> Arc<str> {
+        match &self.state {
+            Life::Live(live) => self.settings_of(live).preset.model,
+            Life::Loading(_) | Life::Gone => Arc::clone(&self.shared.config.preset.model),
+        }
+    }
+
+    /// The model and the conversation.
+    pub(super) fn about(&self, live: &Live) -> About {
         let tally = live.ledger.tally();
-        let Settings { name, preset } = self.shared.settings(kind, tally);
+        let Settings { name, preset } = self.settings_of(live);
         About {
             model: preset.model,
             preset: name,
             effort: preset.effort,
             context_window_tokens: preset.context_window_tokens,
             last: tally.last,
+            fill: tally.fill(live.context.as_deref().map(Context::shown)),
+            goal: tally.goal.as_ref().filter(|goal| goal.is_active()).map(|goal| Arc::clone(&goal.objective)),
             messages: tally.messages,
+            unwritten: live.view.pending().to_vec(),
         }
     }
 }

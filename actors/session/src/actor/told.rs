@@ -18,7 +18,7 @@ impl Session {
     pub(super) fn emit(&self, shown: Shown) {
         let Shown { turn, attempt, seq, mut what } = shown;
         if let (TurnProgress::Finished(finished), Life::Live(live)) = (&mut what, &self.state) {
-            let window_tokens = self.about(live).context_window_tokens;
+            let window_tokens = self.settings_of(live).preset.context_window_tokens;
             let goal = live.ledger.tally().goal.clone();
             Arc::make_mut(finished).standing = Some(Standing { window_tokens, goal });
         }

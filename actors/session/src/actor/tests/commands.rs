@@ -24,14 +24,21 @@ fn commands_are_answered_without_the_model_and_never_shown_to_it() {
         stage.turn("again", "yes").await;
         assert_eq!(told(&mut stage, "/History@bot 3").await, "assistant: world\nuser: again\nassistant: yes");
         let usage = told(&mut stage, "/usage").await;
-        assert!(usage.starts_with("This conversation: 2 answers, "), "{usage}");
+        assert!(
+            usage.starts_with("This conversation: 2 turns answered, with 2 model calls that came to their end: "),
+            "{usage}"
+        );
         let context = told(&mut stage, "/context").await;
-        assert!(context.starts_with("The conversation has about "), "{context}");
+        assert!(
+            context.starts_with("The conversation has ") && context.contains(" of 65000 tokens (0 %). "),
+            "{context}"
+        );
+        assert!(!context.contains("about"), "the provider counted: {context}");
         assert_eq!(told(&mut stage, "/name Plans for May").await, "This session is called Plans for May.");
         assert_eq!(stage.logged(EventName::SessionEdited).await.reason.as_deref(), Some("rename"));
         let tree = told(&mut stage, "/tree").await;
         assert_eq!(tree.lines().count(), 5, "{tree}");
-        assert!(tree.lines().skip(1).all(|line| line.starts_with("> ")), "{tree}");
+        assert!(tree.lines().skip(1).all(|line| line.starts_with("● ")), "{tree}");
         stage.say("more");
         let call = stage.called().await;
         assert_eq!(texts(&call), ["hello", "world", "again", "yes", "more"]);
@@ -128,7 +135,11 @@ fn a_branch_goes_on_behind_the_entry_that_is_named() {
         stage.finished().await;
         let tree = told(&mut stage, "/tree").await;
         assert!(tree.contains("assistant: 1 [the fork]"), "{tree}");
-        assert!(tree.lines().any(|line| line.starts_with("  ") && line.ends_with("user: two")), "{tree}");
+        assert!(tree.lines().any(|line| line.starts_with("○ ") && line.ends_with("user: two")), "{tree}");
+        assert_eq!(
+            told(&mut stage, "/branch the fork").await,
+            "The conversation goes on behind entry the fork. What came after it stays, as a branch."
+        );
         assert_eq!(told(&mut stage, "/compact").await, "Nothing was changed: there is nothing to summarise yet.");
     });
 }
