@@ -413,7 +413,8 @@ mod tests {
             (json!(7), ""),
         ] {
             let upload = parse(&[json!({"data_url": url("text/plain", 3), "name": name})]).unwrap();
-            let body = keep(&disk, Path::new("/m"), 1, String::new(), upload).unwrap();
+            let keeper = Keeper { disk: &disk, attached: &Attached::default(), directory: Path::new("/m"), nonce: 1 };
+            let body = keep(&keeper, String::new(), upload).unwrap();
             let [Content::Text { text }] = &*body.content else { panic!() };
             assert!(text.starts_with(&format!("[Attachment: {shown}/m/")), "{text}");
         }

@@ -211,11 +211,12 @@ fn tree(tree: &TreeIndex, source: &Source) -> io::Result<String> {
     let shown =
         |at| matches!(tree.kind(at), Kind::User | Kind::Event | Kind::Assistant | Kind::Compaction | Kind::Reset);
     let mut nodes = view::tree(tree, |_| String::new());
+    // As many as where all of them are shown.
+    let chars = view::id_chars(nodes.iter().map(|node| &*node.id));
     nodes.retain(|node| shown(node.at) && !node.side);
     nodes.sort_by_key(|node| node.at);
     let older = nodes.len().saturating_sub(TREE_MAX);
     let mut lines = Vec::with_capacity(TREE_MAX + 2);
-    let chars = view::id_chars(nodes.iter().map(|node| &*node.id));
     lines.push("● is the conversation as it stands; /branch goes on behind an entry.".to_owned());
     if older > 0 {
         lines.push(format!("({older} before)"));

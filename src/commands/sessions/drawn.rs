@@ -108,11 +108,4 @@ mod tests {
         );
         assert_eq!(tree(&json!({"name": null, "items": []}), "UTC"), ["no entries yet"]);
     }
-
-    #[test]
-    fn ids_are_as_long_as_it_takes_to_tell_them_apart() {
-        let ids = |ids: &[&str]| id_chars(&ids.iter().map(|id| json!({"id": id})).collect::<Vec<_>>());
-        assert_eq!(ids(&["0123456789a", "0123456789b"]), 11);
-        assert_eq!(ids(&["a", "b"]), ID_CHARS);
-    }
 }

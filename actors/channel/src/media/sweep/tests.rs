@@ -221,7 +221,7 @@ fn a_name_that_wanders_from_the_journal_to_a_transcript_is_seen() {
 
 fn attach(disk: &dyn Disk, attached: &Attached) -> String {
     let keeper = Keeper { disk, attached, directory: Path::new("/m/websocket/websocket.a"), nonce: 1 };
-    let upload = Upload { mime: "text/csv", ending: "csv", data: "b25lLHR3bwo=".to_owned() };
+    let upload = Upload { mime: "text/csv", ending: "csv", name: None, data: "b25lLHR3bwo=".to_owned() };
     let body = keep(&keeper, String::new(), vec![upload]).unwrap();
     let [Content::Text { text }] = &*body.content else { panic!("one text: {body:?}") };
     text.strip_prefix("[Attachment: ").unwrap().strip_suffix(']').unwrap().to_owned()

@@ -73,3 +73,9 @@ fn previews_are_short_and_say_what_it_is() {
         assert_eq!(tree_of(&read_lines(line.as_bytes()))[0].preview, expected, "{line}");
     }
 }
+
+#[test]
+fn ids_are_as_long_as_it_takes_to_tell_them_apart() {
+    assert_eq!(id_chars(["0123456789a", "0123456789b"].into_iter()), 11);
+    assert_eq!(id_chars(["a", "b"].into_iter()), ID_CHARS);
+}
