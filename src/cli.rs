@@ -1,22 +1,26 @@
 //! The command line as clap sees it. Only parsing: no IO, no defaults that need the disk.
 
 mod cron;
+mod deadletters;
 pub mod edits;
 mod journal;
 mod memory;
 mod sessions;
 mod trigger;
+mod subagents;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use domain::ids::{LetterId, SessionKey};
+use domain::ids::{SessionKey, TurnId};
 
 pub use self::cron::{AddArgs, Cron, MissedWord, OneJob};
+pub use self::deadletters::Deadletters;
 pub use self::journal::Journal;
 pub use self::memory::{Memory, Which};
 pub use self::sessions::{OneSession, Sessions};
+pub use self::subagents::Subagents;
 pub use self::trigger::TriggerArgs;
 
 /// Hosts AI-agent conversations as supervised actors.
@@ -120,6 +124,9 @@ pub enum Command {
         greenroom deadletters retry 0193e0a1-7b1c-7000-8000-000000000001:1"
     )]
     Deadletters(Deadletters),
+    /// Sub-agents: those that run or have ended, and reports that were not taken
+    #[command(subcommand)]
+    Subagents(Subagents),
     /// Jobs that are due at times: list, make, remove, run them
     #[command(subcommand)]
     Cron(Cron),
@@ -267,44 +274,6 @@ pub struct AgentArgs {
     /// Go on in the terminal's session, or the main one, that was used last
     #[arg(short, long = "continue", conflicts_with = "session")]
     pub continues: bool,
-}
-
-/// `deadletters …`
-#[derive(Debug, Subcommand)]
-pub enum Deadletters {
-    /// All dead letters, oldest first
-    #[command(after_help = "Example:\n  greenroom deadletters list --json")]
-    List(Output),
-    /// One dead letter: why, when, route, and what the supervision log kept of it
-    #[command(after_help = "Example:\n  greenroom deadletters show 0193e0a1-7b1c-7000-8000-000000000001 --content")]
-    Show {
-        /// Its id, as `list` prints it
-        id: LetterId,
-        /// Print what the message or the delivery says, too
-        #[arg(long)]
-        content: bool,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Run the turn again, or deliver again; without a gateway the turn runs here, to its end
-    #[command(after_help = "Example:\n  greenroom deadletters retry 0193e0a1-7b1c-7000-8000-000000000001")]
-    Retry {
-        /// Its id, as `list` prints it
-        id: LetterId,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Forget a dead letter; its transcript keeps the message and the notice
-    #[command(after_help = "Example:\n  greenroom deadletters drop 0193e0a1-7b1c-7000-8000-000000000001")]
-    Drop {
-        /// Its id, as `list` prints it
-        id: LetterId,
-        /// How to print.
-        #[command(flatten)]
-        output: Output,
-    },
 }
 
 /// `config …`

@@ -29,6 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::Recipient;
 use channel::doors::PhaseWord;
 use channel::outbox::{Board, Deliverer};
 use channel::{Hub, Phase, Restart};
@@ -39,6 +40,7 @@ use protocol::cron::Jobs;
 use protocol::journal::{DeadLetter, Journal};
 use protocol::metrics::Metrics;
 use protocol::registry::Sessions;
+use protocol::subagent::RunMail;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use registry::Registry;
 use session::Transcripts;
@@ -68,6 +70,8 @@ pub struct App {
     registry: Arc<Registry>,
     /// What doors see of it.
     sessions: Arc<dyn Sessions>,
+    /// Keeps the runs of sub-agents.
+    runs: Recipient<RunMail>,
     transcripts: Arc<Transcripts>,
     model: Arc<str>,
     /// When silent conversations are summarised, if ever.

@@ -171,6 +171,7 @@ impl App {
         Doors::new(DoorsParts {
             journal: self.journal.clone(),
             sessions: self.sessions.clone(),
+            runs: Some(self.runs.clone()),
             transcripts: self.transcripts.clone(),
             hub: self.hub.clone(),
             ports: self.ports.clone(),

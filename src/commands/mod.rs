@@ -21,6 +21,7 @@ mod repaired;
 mod report;
 pub mod sessions;
 pub mod status;
+pub mod subagents;
 pub mod top;
 pub mod tree;
 pub mod trigger;
@@ -53,6 +54,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Tree(arguments) => tree::run(&look(&place)?, arguments).await,
         Command::Top(arguments) => top::run(&look(&place)?, arguments).await,
         Command::Cron(what) => cron::run(look(&place)?, what).await,
+        Command::Subagents(what) => subagents::run(look(&place)?, what).await,
         Command::Deadletters(what) => deadletters::run(look(&place)?, what).await,
         Command::Doctor(output) => doctor::run(&place, output),
         Command::Config(Config::Check(output)) => check_config::run(&place, output),

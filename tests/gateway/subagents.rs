@@ -152,6 +152,40 @@ async fn a_stop_of_the_parent_ends_its_children_without_a_word_but_not_detached_
     assert!(matches!(&told[..], [(_, status, text)] if status == "done" && text.contains("7 toads")), "{told:?}");
 }
 
+/// What a command prints with `--json`.
+fn printed(place: &Place, arguments: &[&str]) -> Value {
+    let out = place.run(&[&["subagents"], arguments, &["--json"]].concat());
+    assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_sees_stops_and_repeats_them() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    // So long that the report does not repeat what makes the model hang.
+    let task = format!("{} [[hang]]", "count the toads ".repeat(40));
+    gateway.say("cli:direct", &sends(&[&task], json!({})), "m1").await;
+    let row = printed(&place, &["list"])["items"][0].clone();
+    assert_eq!((&row["state"], &row["parent"]), (&json!("running"), &json!("cli:direct")));
+    let run = row["run"].as_str().unwrap();
+    assert_eq!(printed(&place, &["cancel", run])["cancelled"], true);
+    through(&gateway, 3).await;
+    let told = events(&place.transcript("cli.direct"));
+    assert!(matches!(&told[..], [(id, status, _)] if id == run && status == "cancelled"), "{told:?}");
+    assert_eq!(printed(&place, &["show", run])["state"], "cancelled");
+    let again = printed(&place, &["retry", run]);
+    assert_eq!(again["retry_of"], run);
+    let second = again["run"].as_str().unwrap();
+    assert_eq!(printed(&place, &["show", second])["state"], "running");
+    printed(&place, &["cancel", second]);
+    through(&gateway, 5).await;
+    assert_eq!(events(&place.transcript("cli.direct")).len(), 2);
+    let gone = place.run(&["subagents", "show", "00000000-0000-0000-0000-000000000001"]);
+    assert_eq!(gone.status.code(), Some(1), "{}", String::from_utf8_lossy(&gone.stderr));
+}
+
 /// Parents, and how many children each has.
 const PARENTS: usize = 50;
 const CHILDREN: usize = 4;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use actix::Recipient;
 use domain::body::{TurnBody, body_hash};
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,6 +15,7 @@ use protocol::journal::{AcceptedState, Enqueue, Enqueued, Journal, Told};
 use protocol::metrics::{ByBound, ByCache, ByDoor, ByDoorReason, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::session::State;
+use protocol::subagent::RunMail;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
 use protocol::trace::{Span, Step, Value, born_us};
 use protocol::transcripts::TranscriptReader;
@@ -139,6 +141,8 @@ pub struct DoorsParts {
     pub media: PathBuf,
     /// Jobs that are due at times, where they are followed.
     pub jobs: Option<Arc<dyn Jobs>>,
+    /// Keeps the runs of sub-agents, where there are any.
+    pub runs: Option<Recipient<RunMail>>,
     /// Takes the order to restart, where that can be followed.
     pub restart: Option<Arc<Restart>>,
     /// Brings the gauges of the other parts up to date, before they are printed.

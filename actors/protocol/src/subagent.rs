@@ -7,6 +7,7 @@
 //! | [`RunMail::Send`] | the tool `subagents` | whether it was taken | the message |
 //! | [`RunMail::Wait`] | tools | [`RunRow`]s, when they have ended and their reports wait for the parent | what they say |
 //! | [`RunMail::Cancel`] | the tool `subagents`, doors | how many are being stopped | – |
+//! | [`RunMail::Retry`] | doors | [`Spawned`] or [`NotSpawned`] | as of `Spawn` |
 //! | [`RunMail::CancelChildren`] | doors, at a stop or the end of a session | – | – |
 //! | [`RunMail::Reported`] | the channel that hands reports over | – | – |
 //!
@@ -75,6 +76,13 @@ pub enum RunMail {
         run: RunId,
         /// Whether it was open.
         reply: oneshot::Sender<bool>,
+    },
+    /// Do the same once more, as a new run.
+    Retry {
+        /// Which.
+        run: RunId,
+        /// The answer.
+        reply: oneshot::Sender<Result<Spawned, NotSpawned>>,
     },
     /// Stop the runs of a session that are not detached.
     CancelChildren {

@@ -11,7 +11,7 @@ use domain::run::{RunSpec, run_of};
 use protocol::journal::{DuplicateState, Enqueue, Enqueued, Journal};
 use protocol::metrics::{ByBound, ByKind, Metrics, gauge};
 use protocol::registry::Sessions;
-use protocol::session::{Mail, TurnRecord};
+use protocol::session::{Mail, State, TurnRecord};
 use protocol::subagent::{NotSpawned, REPORTS, RunMail, RunRow, Spawned};
 use protocol::supervision::Kind;
 use protocol::turn::{PushRoute, Route, TurnEnded, TurnResult, TurnWatch};
@@ -124,6 +124,33 @@ impl Keeper {
             Effect::Spawned(ask, answer) => drop(self.spawns.remove(&ask).map(|reply| reply.send(answer))),
             Effect::Rows(ask, rows) => drop(self.waits.remove(&ask).map(|reply| reply.send(rows))),
             Effect::Cancelled(ask, was) => drop(self.cancels.remove(&ask).map(|reply| reply.send(was))),
+        }
+    }
+
+    fn spawn(
+        &mut self,
+        spec: Arc<RunSpec>,
+        waits: bool,
+        reply: oneshot::Sender<Result<Spawned, NotSpawned>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let (ask, turn) = (self.ask(), TurnId(self.deps.ports.ids.uuid_v7()));
+        self.spawns.insert(ask, reply);
+        let now_ms = self.deps.ports.clock.wall_ms();
+        self.step(Input::Spawn { ask, spec, waits, turn, now_ms }, ctx);
+    }
+
+    /// Looks whether ends were missed, and whether parents are held back after crashes: their children end.
+    fn look(&mut self, ctx: &mut Context<Self>) {
+        let open: Vec<_> = self.machine.open().map(|(key, turn)| (key.clone(), turn)).collect();
+        for (key, turn) in open {
+            self.ask_end(&key, turn, ctx);
+        }
+        let held = |parent: &&&SessionKey| self.deps.sessions.state(parent) == Some(State::Quarantined);
+        let held: Vec<SessionKey> =
+            self.machine.parents().iter().filter(held).map(|parent| (*parent).clone()).collect();
+        for parent in held {
+            self.step(Input::CancelChildren { parent, turn: None }, ctx);
         }
     }
 
@@ -271,12 +298,7 @@ impl Actor for Keeper {
         if self.recovers {
             self.look_for_runs(ctx);
         }
-        ctx.run_interval(LOOK_EVERY, |keeper, ctx| {
-            let open: Vec<_> = keeper.machine.open().map(|(key, turn)| (key.clone(), turn)).collect();
-            for (key, turn) in open {
-                keeper.ask_end(&key, turn, ctx);
-            }
-        });
+        ctx.run_interval(LOOK_EVERY, Self::look);
     }
 }
 
@@ -292,12 +314,15 @@ impl Handler<RunMail> for Keeper {
 
     fn handle(&mut self, mail: RunMail, ctx: &mut Self::Context) {
         match mail {
-            RunMail::Spawn { spec, waits, reply } => {
-                let (ask, turn) = (self.ask(), TurnId(self.deps.ports.ids.uuid_v7()));
-                self.spawns.insert(ask, reply);
-                let now_ms = self.deps.ports.clock.wall_ms();
-                self.step(Input::Spawn { ask, spec, waits, turn, now_ms }, ctx);
-            }
+            RunMail::Spawn { spec, waits, reply } => self.spawn(spec, waits, reply, ctx),
+            RunMail::Retry { run, reply } => match self.machine.spec_of(run) {
+                Some(spec) => {
+                    let again = RunId(self.deps.ports.ids.uuid_v7());
+                    let spec = RunSpec { run: again, retry_of: Some(run), ..RunSpec::clone(spec) };
+                    self.spawn(spec.into(), false, reply, ctx);
+                }
+                None => drop(reply.send(Err(NotSpawned::Refused("it is not known any more".to_owned())))),
+            },
             // Whoever asked may be gone, here as below.
             RunMail::List { parent, reply } => drop(reply.send(self.machine.rows(parent.as_ref()))),
             RunMail::Send { parent, run, id, text, reply } => self.say((&parent, run, &id), text, reply, ctx),

@@ -1,6 +1,6 @@
 //! What is open, who waits for it, and what is stopped. Pure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use domain::chat::Usage;
@@ -167,6 +167,16 @@ impl Machine {
         let mut rows: Vec<RunRow> = self.runs.values().filter(of).map(Run::row).collect();
         rows.sort_by_key(|row| (row.since_ms, row.run));
         rows
+    }
+
+    /// What a run was sent to do.
+    pub fn spec_of(&self, run: RunId) -> Option<&Arc<RunSpec>> {
+        self.runs.get(&run).map(|run| &run.spec)
+    }
+
+    /// The parents of the runs that are open.
+    pub fn parents(&self) -> BTreeSet<&SessionKey> {
+        self.runs.values().filter(|run| run.is_open()).map(|run| &run.spec.parent).collect()
     }
 
     /// The key of a run of that parent.

@@ -13,6 +13,7 @@ mod logs;
 mod message;
 pub mod prune;
 mod rates;
+mod runs;
 mod serve;
 mod sessions;
 mod top;

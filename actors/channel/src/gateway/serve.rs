@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::rates::Rates;
-use super::{GatewayConfig, admin, closing, cron, edits, hooks, letters, logs, message, prune, sessions, top};
+use super::{GatewayConfig, admin, closing, cron, edits, hooks, letters, logs, message, prune, runs, sessions, top};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -60,6 +60,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/sessions/{key}/check", get(edits::check))
         .merge(edits::routes())
         .merge(closing::routes())
+        .merge(runs::routes())
         .route("/import", post(edits::import))
         .route("/prune", post(prune::post))
         .route("/archive", get(closing::archived))
