@@ -33,6 +33,7 @@ const KINDS: Says = Says::One(&[
     "outbox",
     "memory",
     "cron",
+    "subagent",
     "process",
     "log",
     "turn",
@@ -42,7 +43,8 @@ const DOORS: Says = Says::One(&["ws", "api", "webhook", "hook", "admin"]);
 const CHANNELS: Says = Says::One(&["webhook"]);
 const PROVIDERS: Says = Says::One(&["offline"]);
 const RESULTS_OF_SILENCE: Says = Says::One(&["done", "nothing", "overtaken", "unreachable", "failed"]);
-const TOOLS: Says = Says::One(&["cron", "exec", "list_dir", "read_file", "write_file", "unknown"]);
+const TOOLS: Says =
+    Says::One(&["cron", "exec", "list_dir", "read_file", "spawn", "subagents", "write_file", "unknown"]);
 
 /// Family, type, labels. A metric that is missing here fails the test: think of its labels, then add it.
 const FAMILIES: &[Row] = &[
@@ -112,6 +114,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_shards_paused", "gauge", &[]),
     ("greenroom_slow_clients", "counter", &[("door", DOORS)]),
     ("greenroom_stale_events", "counter", &[("kind", KINDS)]),
+    ("greenroom_subagent_runs", "gauge", &[]),
     ("greenroom_summaries", "counter", &[("result", Says::One(&["text", "nothing", "raw"]))]),
     ("greenroom_summaries_running", "gauge", &[]),
     ("greenroom_tool_calls", "counter", &[("tool", TOOLS), ("result", Says::One(&["ok", "error"]))]),
