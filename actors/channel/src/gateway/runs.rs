@@ -42,20 +42,20 @@ async fn ask<T>(gateway: &Gateway, mail: impl FnOnce(oneshot::Sender<T>) -> RunM
     answer.await.ok()
 }
 
-async fn rows(gateway: &Gateway) -> Result<Vec<RunRow>, Response<Body>> {
+async fn rows(gateway: &Gateway) -> Result<Vec<RunRow>, Box<Response<Body>>> {
     let rows = ask(gateway, |reply| RunMail::List { parent: None, reply }).await;
-    rows.ok_or_else(|| error(503, "unavailable", SILENT))
+    rows.ok_or_else(|| Box::new(error(503, "unavailable", SILENT)))
 }
 
-fn run_of(path: Result<Path<String>, PathRejection>) -> Result<RunId, Response<Body>> {
+fn run_of(path: Result<Path<String>, PathRejection>) -> Result<RunId, Box<Response<Body>>> {
     let run = path.ok().and_then(|Path(run)| run.parse().ok());
-    run.ok_or_else(|| error(400, "bad_id", "a run is named by a UUID"))
+    run.ok_or_else(|| Box::new(error(400, "bad_id", "a run is named by a UUID")))
 }
 
 async fn all(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
     let rows = match rows(&gateway).await {
         Ok(rows) => rows,
-        Err(silent) => return silent,
+        Err(silent) => return *silent,
     };
     let mut letters = gateway.doors.journal.dead_letters().await.unwrap_or_default();
     letters.retain(|letter| letter.channel.as_deref() == Some(REPORTS));
@@ -65,7 +65,7 @@ async fn all(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
 async fn one(State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, PathRejection>) -> Response<Body> {
     let found = match (run_of(path), rows(&gateway).await) {
         (Ok(run), Ok(rows)) => rows.into_iter().find(|row| row.run == run),
-        (Err(bad), _) | (_, Err(bad)) => return bad,
+        (Err(bad), _) | (_, Err(bad)) => return *bad,
     };
     found.map_or_else(unknown, |row| ok(&json!(row)))
 }
@@ -77,7 +77,7 @@ fn unknown() -> Response<Body> {
 async fn cancel(State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, PathRejection>) -> Response<Body> {
     let run = match run_of(path) {
         Ok(run) => run,
-        Err(bad) => return bad,
+        Err(bad) => return *bad,
     };
     match ask(&gateway, |reply| RunMail::Cancel { parent: None, run, reply }).await {
         Some(true) => ok(&json!({"run": run, "cancelled": true})),
@@ -89,7 +89,7 @@ async fn cancel(State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, 
 async fn retry(State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, PathRejection>) -> Response<Body> {
     let run = match run_of(path) {
         Ok(run) => run,
-        Err(bad) => return bad,
+        Err(bad) => return *bad,
     };
     match ask(&gateway, |reply| RunMail::Retry { run, reply }).await {
         Some(Ok(spawned)) => ok(&json!({"run": spawned.run, "key": spawned.key, "retry_of": run})),
