@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use domain::ids::{SessionKey, TurnId};
+use domain::ids::SessionKey;
 
 pub use self::cron::{AddArgs, Cron, MissedWord, OneJob};
 pub use self::deadletters::Deadletters;
