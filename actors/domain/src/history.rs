@@ -35,7 +35,7 @@ use crate::transcript::Entry;
 
 pub use kept::{Kept, Place};
 pub(crate) use render::joined;
-pub use render::{Render, Runtime, spoken};
+pub use render::{Render, Runtime, spoken, unforged};
 pub use repair::{Repaired, repair};
 pub use trim::{PERSISTED, Trim, trim};
 pub(crate) use window::begins_turn;

@@ -1,5 +1,6 @@
 //! How single entries are shown: what users said, and when and where; what tools returned; pictures.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,6 +15,8 @@ use crate::transcript::{AssistantEntry, UserMark};
 
 /// Characters of a failed result that are shown in later turns.
 const FAILED_CHARS_MAX: usize = 200;
+/// Characters of a tool's name that providers take.
+const TOOL_CHARS_MAX: usize = 64;
 /// Characters of the name of a chat.
 const CHAT_CHARS_MAX: usize = 200;
 /// How a line begins that stands for a picture.
@@ -73,8 +76,9 @@ fn plain_name(name: &str) -> String {
     unforged(first_chars(&one_line(name), CHAT_CHARS_MAX))
 }
 
-/// The text with every delimiter in it broken: only what is told by the program stands between them.
-fn unforged(text: &str) -> String {
+/// The text with every delimiter in it broken: only what is told by the program stands between them. All that a request
+/// has from outside goes through it, and what was kept of that.
+pub fn unforged(text: &str) -> String {
     let mut pieces = text.split('[');
     let mut out = String::with_capacity(text.len());
     out.push_str(pieces.next().unwrap_or_default());
@@ -173,6 +177,19 @@ fn push_behind(text: &mut String, between: &str, more: &str) {
 
 fn breadcrumb(path: Option<&str>) -> String {
     path.map_or_else(|| format!("{PICTURE}]"), |path| format!("{PICTURE}: {path}]"))
+}
+
+/// The name of a called tool as every provider takes it back: `[a-zA-Z0-9_-]{1,64}`. A model may write any name; one that
+/// stood in all later requests as it was written would have each of them refused.
+///
+/// **Source:** the OpenAI API reference, `tool_calls[].function.name`.
+pub(super) fn tool_name(name: &str) -> Cow<'_, str> {
+    let is_legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    let name = first_chars(name.trim(), TOOL_CHARS_MAX);
+    if name.chars().all(is_legal) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.chars().map(|letter| if is_legal(letter) { letter } else { '_' }).collect())
 }
 
 /// A result as later turns are shown it: pictures are only named, and a failure is one of that time.

@@ -183,7 +183,8 @@ impl Build<'_> {
     }
 
     fn branch(&mut self, summary: &str) {
-        let text = format!("What happened in a branch that was left:\n<summary>\n{}\n</summary>", summary.trim());
+        let summary = render::unforged(summary.trim());
+        let text = format!("What happened in a branch that was left:\n<summary>\n{summary}\n</summary>");
         self.say_of_user(render::user(&Arc::from([Content::text(text)]), self.own, None, Said::default()));
     }
 
@@ -240,15 +241,16 @@ impl Build<'_> {
         let mut results = Vec::with_capacity(named.len());
         for (call, found) in named.into_iter().zip(found) {
             let id = self.unused_id(&call.id);
+            let name = render::tool_name(&call.name);
             let result = match found {
                 Some(result) if self.own => Arc::clone(result),
                 Some(result) => render::earlier(result),
                 None => missing_result(call),
             };
-            let same = result.call == id && result.name == call.name;
-            let result = if same { result } else { renamed(&result, &id, &call.name) };
+            let same = result.call == id && result.name == name;
+            let result = if same { result } else { renamed(&result, &id, &name) };
             results.push(Message::ToolResult(result));
-            shown.calls.push(ToolCall { id, ..call.clone() });
+            shown.calls.push(ToolCall { id, name: name.into_owned(), arguments: call.arguments.clone() });
         }
         self.say(Arc::new(shown));
         self.messages.append(&mut results);

@@ -8,7 +8,7 @@ use crate::body::{ContextRole, HistorySource, TurnBody};
 use crate::budget::{MESSAGE_TOKENS, Ratio, budget, text_tokens};
 use crate::chat::{AssistantMessage, Content};
 use crate::goal::Goal;
-use crate::history::{Kept, Place, Render};
+use crate::history::{Kept, Place, Render, unforged};
 use crate::ids::TurnId;
 use crate::request::{ChatRequest, SYSTEM_SEPARATOR, ToolChoice};
 use crate::transcript::{AssistantEntry, Entry, EntryKind, Head, Transcript, UserEntry, UserMark};
@@ -148,7 +148,8 @@ fn system_tail(parts: &RequestParts<'_>, summary: Option<&str>) -> Option<String
     let summary = summary.map(|summary| format!("{SUMMARY_HEADING}\n\n{summary}"));
     let goal = parts.goal.map(Goal::instruction);
     let all: Vec<String> = recent.into_iter().chain(summary).chain(goal).chain(own).collect();
-    (!all.is_empty()).then(|| all.join(SYSTEM_SEPARATOR))
+    // Much of it repeats what others said.
+    (!all.is_empty()).then(|| unforged(&all.join(SYSTEM_SEPARATOR)))
 }
 
 /// Entries that are only in the request: its context, and its message if the transcript has it not under this turn.

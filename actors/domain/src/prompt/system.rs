@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::skills::{active_skills, skills_index};
 use super::{Hint, Skill, is_unmodified};
 use crate::budget::{text_tokens, tools_tokens};
+use crate::history::unforged;
 use crate::request::{SYSTEM_SEPARATOR, ToolSpec};
 use crate::text::head_and_tail;
 
@@ -142,7 +143,7 @@ fn bootstrap(files: &[BootstrapFile]) -> Option<String> {
 fn memory(text: &str) -> Option<String> {
     let text = text.trim();
     let silent = text.is_empty() || is_unmodified(MEMORY_FILE, text);
-    (!silent).then(|| format!("# Memory\n\n{}", head_and_tail(text, BOOTSTRAP_CHARS_MAX)))
+    (!silent).then(|| format!("# Memory\n\n{}", unforged(&head_and_tail(text, BOOTSTRAP_CHARS_MAX))))
 }
 
 fn tool_contract(tools: &[ToolSpec]) -> Option<String> {

@@ -17,11 +17,16 @@ pub(crate) fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
         StopReason::Error,
         StopReason::Aborted,
     ]);
-    let names = prop::sample::select(vec!["t", ""]);
+    let long = "n".repeat(200);
+    let names = ["t", "", "list dir!", "functions.list_dir", "list_dir ", "größe", "\u{1f980}", &long].map(str::to_owned);
+    let names = prop::sample::select(names.to_vec());
     let calls = prop::collection::vec((ids.clone(), names), 0..4);
     let kind = prop_oneof![
         4 => "[x ]{0,60}".prop_map(|text| user(&text)),
-        4 => ("[x ]{0,20}", stops, calls).prop_map(|(text, stop, calls)| assistant(&text, stop, &calls)),
+        4 => ("[x ]{0,20}", stops, calls).prop_map(|(text, stop, calls)| {
+            let calls: Vec<(&str, &str)> = calls.iter().map(|(id, name)| (*id, &**name)).collect();
+            assistant(&text, stop, &calls)
+        }),
         6 => (ids.clone(), "x{0,80}").prop_map(|(call, text)| result(call, &text)),
         2 => (ids, 100..800_usize, any::<bool>(), any::<bool>()).prop_map(|(call, chars, failed, picture)| {
             tool_result(call, "grep", &"y".repeat(chars), failed, picture)
@@ -44,7 +49,7 @@ pub(crate) fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
 pub(crate) fn assert_legal<'m>(messages: impl Iterator<Item = &'m Message>) -> Result<(), TestCaseError> {
     let mut messages = messages.peekable();
     prop_assert!(messages.peek().is_none_or(|first| matches!(first, Message::User(_))));
-    let mut open: Vec<ToolCallId> = Vec::new();
+    let mut open: Vec<(ToolCallId, String)> = Vec::new();
     let mut ids = HashSet::new();
     let mut last: Option<&Message> = None;
     for message in messages {
@@ -56,7 +61,7 @@ pub(crate) fn assert_legal<'m>(messages: impl Iterator<Item = &'m Message>) -> R
         last = Some(message);
         match message {
             Message::ToolResult(result) => {
-                prop_assert!(!open.is_empty() && open.remove(0) == result.call);
+                prop_assert!(!open.is_empty() && open.remove(0) == (result.call.clone(), result.name.clone()));
             }
             Message::User(content) => {
                 prop_assert!(open.is_empty() && !content.is_empty());
@@ -64,9 +69,11 @@ pub(crate) fn assert_legal<'m>(messages: impl Iterator<Item = &'m Message>) -> R
             }
             Message::Assistant(message) => {
                 prop_assert!(open.is_empty() && (!message.text.is_empty() || !message.calls.is_empty()));
-                open = message.calls.iter().map(|call| call.id.clone()).collect();
+                open = message.calls.iter().map(|call| (call.id.clone(), call.name.clone())).collect();
                 for call in &message.calls {
-                    prop_assert!(!call.name.trim().is_empty() && ids.insert(call.id.clone()));
+                    let is_legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+                    prop_assert!(call.name.chars().all(is_legal) && (1..=64).contains(&call.name.len()), "{}", call.name);
+                    prop_assert!(ids.insert(call.id.clone()));
                 }
             }
         }

@@ -105,7 +105,8 @@ impl Assembly {
             self.reasoning.push_str(&reasoning);
             deltas.push(Delta::Reasoning(reasoning));
         }
-        let text = text_of(delta.get("content"));
+        // Some servers decline in a field of its own; it is what the person is to read.
+        let text = ["content", "refusal"].map(|name| text_of(delta.get(name))).concat();
         if !text.is_empty() {
             count(&mut self.bytes, text.len())?;
             let parts = self.think.push(&text);
@@ -222,7 +223,7 @@ impl Assembly {
             if let Some(oddity) = oddity {
                 tracing::warn!(tool = call.name, ?oddity, "a model's tool call was written oddly");
             }
-            calls.push(ToolCall { id: ToolCallId(id.into()), name: call.name, arguments });
+            calls.push(ToolCall { id: ToolCallId(id.into()), name: call.name.trim().to_owned(), arguments });
         }
         let stop = match finish.as_deref() {
             _ if !calls.is_empty() => StopReason::ToolUse,

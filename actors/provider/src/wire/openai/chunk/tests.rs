@@ -85,6 +85,8 @@ fn parts_of_calls_find_each_other() {
         ]),
         owned(&[("x", "a", "{}"), ("y", "b", "{}")])
     );
+    // Spaces around a name.
+    assert_eq!(calls(&[json!([{"id": "x", "function": f(" a ", "{}")}])]), owned(&[("x", "a", "{}")]));
     // Arguments as an object; repeated whole at the end; ids given twice.
     assert_eq!(
         calls(&[
@@ -94,6 +96,12 @@ fn parts_of_calls_find_each_other() {
         ]),
         owned(&[("x", "a", r#"{"k":1}"#), ("made_1", "b", "{}")])
     );
+}
+
+#[test]
+fn what_a_server_declines_with_is_the_answer() {
+    let parts = [json!({"content": null, "refusal": "I can"}), json!({"refusal": "not."})].map(delta);
+    assert_eq!(assembled(&parts).text, "I cannot.");
 }
 
 #[test]
