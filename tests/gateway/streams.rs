@@ -128,6 +128,45 @@ async fn a_chat_sees_what_tools_do_unless_it_is_told_not_to() {
     gateway.terminate().await;
 }
 
+/// What may wait for one client is less than this.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_of_almost_two_megabytes_arrives_however_it_is_asked_for() {
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    for tokens in [165_000, 250_000] {
+        let (chat, content) = (format!("room{tokens}"), format!("long [[tokens={tokens}]]"));
+        let is_whole = |text: &str| text.len() > 6 * tokens && text.ends_with(&format!(" t{}", tokens - 1));
+        let mut socket = gateway.client().await;
+        socket.say(&chat, &content, "m1").await;
+        let accepted = socket.until("accepted").await;
+        let mut text = String::new();
+        loop {
+            let frame = socket.next().await.expect("the connection stays open");
+            match frame["event"].as_str().unwrap() {
+                "delta" => text.push_str(frame["text"].as_str().unwrap()),
+                "turn_end" => break,
+                _ => {}
+            }
+        }
+        assert!(is_whole(&text), "{} bytes", text.len());
+        socket.say(&chat, &content, "m1").await;
+        assert_eq!(socket.until("accepted").await["state"], "duplicate");
+        let again = socket.until("message").await["text"].clone();
+        assert!(is_whole(again.as_str().unwrap()));
+        let mut other = gateway.client().await;
+        let cursor = format!("{}.1.1", accepted["turn_id"].as_str().unwrap());
+        other.send(json!({"type": "attach", "chat_id": chat, "after": cursor})).await;
+        let rest = other.until("message").await["text"].clone();
+        assert!(is_whole(rest.as_str().unwrap()));
+        let key = [("idempotency-key", tokens.to_string())];
+        for _ in 0..2 {
+            let (text, _) = Events::ask(&gateway, &content, &key).await.text(ALL).await;
+            assert!(is_whole(&text), "{} bytes", text.len());
+        }
+    }
+    gateway.terminate().await;
+}
+
 /// Of a client that reads nothing the turns do not wait; it loses its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_holds_up_nobody() {

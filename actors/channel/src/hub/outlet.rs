@@ -29,6 +29,11 @@ pub(crate) const OUTLET_CHAT_BYTES: usize = 2048;
 /// What an item costs besides its text.
 const ITEM_BYTES: usize = 200;
 
+/// Items of the greatest cost that may wait. An answer can be larger than everything that may wait, and comes up to three
+/// times (as it is said, as the end of its stream, as the end of its turn): each costs this part at most, as no client can
+/// take it faster than it is sent.
+const LARGE_ITEMS_MAX: usize = 4;
+
 /// One thing for the connection's writer.
 #[derive(Debug)]
 pub(crate) enum Out<N> {
@@ -56,13 +61,20 @@ pub(crate) struct Outflow {
 }
 
 struct Queue<N> {
-    items: VecDeque<Out<N>>,
+    items: VecDeque<Item<N>>,
+    bytes: usize,
+    /// The same, but for what large items have above the most that one costs.
+    cost: usize,
+}
+
+struct Item<N> {
+    out: Out<N>,
     bytes: usize,
 }
 
 impl<N> Outlet<N> {
     pub(crate) fn new(bytes_max: usize, outflow: Outflow) -> Arc<Self> {
-        let queue = Mutex::new(Queue { items: VecDeque::new(), bytes: 0 });
+        let queue = Mutex::new(Queue { items: VecDeque::new(), bytes: 0, cost: 0 });
         let (wake, slow, closed) = (Notify::new(), CancellationToken::new(), CancellationToken::new());
         Arc::new(Self { queue, wake, slow, closed, bytes_max: AtomicUsize::new(bytes_max), outflow })
     }
@@ -93,10 +105,11 @@ impl<N> Outlet<N> {
             let items = {
                 let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
                 self.outflow.bytes.dec_by(gauge(mem::take(&mut queue.bytes)));
+                queue.cost = 0;
                 mem::take(&mut queue.items)
             };
             if !items.is_empty() {
-                return items;
+                return items.into_iter().map(|item| item.out).collect();
             }
             self.wake.notified().await;
         }
@@ -109,12 +122,13 @@ impl<N> Outlet<N> {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let before = queue.bytes;
-        queue.push(item, text_bytes);
-        if queue.bytes > bytes_max {
-            queue.merge();
-            if queue.bytes > bytes_max {
+        let cost_max = bytes_max / LARGE_ITEMS_MAX;
+        queue.push(item, text_bytes, cost_max);
+        if queue.cost > bytes_max {
+            queue.merge(cost_max);
+            if queue.cost > bytes_max {
                 queue.items = VecDeque::new();
-                queue.bytes = 0;
+                (queue.bytes, queue.cost) = (0, 0);
                 self.slow.cancel();
                 self.outflow.slow.inc();
             }
@@ -144,37 +158,44 @@ impl<N: Send + 'static> Sink for Outlet<N> {
 }
 
 impl<N> Queue<N> {
-    fn push(&mut self, item: Out<N>, text_bytes: usize) {
-        if let (Some(Out::Shown(last)), Out::Shown(next)) = (self.items.back_mut(), &item)
+    /// Adds an item, which costs `cost_max` at most.
+    fn push(&mut self, out: Out<N>, text_bytes: usize, cost_max: usize) {
+        if let (Some(Item { out: Out::Shown(last), bytes }), Out::Shown(next)) = (self.items.back_mut(), &out)
             && join(last, next)
         {
+            self.cost += (*bytes + text_bytes).min(cost_max) - (*bytes).min(cost_max);
             self.bytes += text_bytes;
+            *bytes += text_bytes;
             return;
         }
-        self.bytes += text_bytes + ITEM_BYTES;
-        self.items.push_back(item);
+        let bytes = text_bytes + ITEM_BYTES;
+        self.bytes += bytes;
+        self.cost += bytes.min(cost_max);
+        self.items.push_back(Item { out, bytes });
     }
 
     /// Merges all deltas of one stream between two of its other events, also where events of other turns lie between.
-    fn merge(&mut self) {
+    fn merge(&mut self, cost_max: usize) {
         let mut open: HashMap<(TurnId, Attempt), usize> = HashMap::new();
-        let mut kept: VecDeque<Out<N>> = VecDeque::with_capacity(self.items.len() / 2);
+        let mut kept: VecDeque<Item<N>> = VecDeque::with_capacity(self.items.len() / 2);
         for item in mem::take(&mut self.items) {
-            let Out::Shown(shown) = &item else {
+            let Out::Shown(shown) = &item.out else {
                 kept.push_back(item);
                 continue;
             };
             let stream = (shown.event.turn, shown.event.attempt);
             let earlier = open.get(&stream).and_then(|index| kept.get_mut(*index));
-            if let Some(Out::Shown(earlier)) = earlier
+            if let Some(Item { out: Out::Shown(earlier), bytes }) = earlier
                 && join(earlier, shown)
             {
+                *bytes += item.bytes - ITEM_BYTES;
                 self.bytes -= ITEM_BYTES;
                 continue;
             }
             open.insert(stream, kept.len());
             kept.push_back(item);
         }
+        self.cost = kept.iter().map(|item| item.bytes.min(cost_max)).sum();
         self.items = kept;
     }
 }
@@ -245,7 +266,7 @@ mod tests {
 
     fn taken(outlet: &Outlet<Infallible>) -> Vec<(u128, u64, String)> {
         let items = mem::take(&mut outlet.queue.lock().unwrap().items);
-        let items = items.into_iter().map(|item| match item {
+        let items = items.into_iter().map(|item| match item.out {
             Out::Shown(shown) => {
                 let text = match shown.event.what {
                     TurnProgress::Delta(text) => text,
@@ -290,10 +311,26 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_is_larger_than_all_that_may_wait_passes_and_a_slow_client_still_is_one() {
+        let outlet = Outlet::<Infallible>::new(1000, Outflow::default());
+        let large = "x".repeat(2000);
+        (0..20).for_each(|_| outlet.show(&delta(1, 1, &"x".repeat(100))));
+        outlet.show(&shown(1, 2, TurnProgress::StreamEnd { text: large.as_str().into(), more: false, merge: false }));
+        outlet.show(&shown(1, 3, TurnProgress::Notice(large.as_str().into())));
+        assert!(!outlet.slow.is_cancelled());
+        assert_eq!(outlet.outflow.bytes.get(), 3 * (2000 + i64::try_from(ITEM_BYTES).unwrap()));
+        assert_eq!(taken(&outlet).len(), 3);
+        for seq in 4..=8 {
+            outlet.show(&shown(1, seq, TurnProgress::Notice(large.as_str().into())));
+        }
+        assert!(outlet.slow.is_cancelled());
+    }
+
+    #[test]
     fn over_its_limit_a_client_is_too_slow_and_holds_nothing() {
         let outlet = Outlet::<Infallible>::new(1000, Outflow::default());
         for seq in 1..=20 {
-            outlet.show(&delta(1, seq, &"x".repeat(100)));
+            outlet.show(&shown(1, seq, TurnProgress::Notice("x".repeat(100).as_str().into())));
         }
         assert!(outlet.slow.is_cancelled());
         assert!(taken(&outlet).is_empty());
