@@ -53,8 +53,8 @@ pub struct Setting<'a> {
     pub cwd: &'a str,
     /// The message that is being answered.
     pub said: Option<(&'a Accepted, &'a TurnBody)>,
-    /// Whether it is a command: what it says, and what is said to it, is never shown to the model.
-    pub command: bool,
+    /// Whether what it says, and what is said to it, is never shown to the model: it is a command, or was dropped.
+    pub hidden: bool,
     /// Milliseconds since 1970.
     pub wall_ms: u64,
 }
@@ -209,7 +209,7 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
         Record::Run(run) => note(RUN, &run),
         Record::User => {
             let (accepted, body) = setting.said?;
-            let mark = UserMark { command: setting.command, ..mark_of(accepted) };
+            let mark = UserMark { command: setting.hidden, ..mark_of(accepted) };
             EntryKind::User(UserEntry {
                 content: Arc::clone(&body.content),
                 mark: Some(mark),
@@ -226,7 +226,7 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
             message: Arc::from(message),
             turn: *turn,
             end,
-            transcript_only: setting.command,
+            transcript_only: setting.hidden,
         })),
         Record::Tool(result) => EntryKind::ToolResult(ToolResultEntry { result: Arc::new(result), turn: *turn }),
     })
@@ -271,7 +271,7 @@ mod tests {
         let mut file = Vec::new();
         for (number, wall_ms) in [(12, 1000), (13, 500), (14, 2000)] {
             let batch = Batch { turn: Some(turn), records: vec![Record::User], ..Batch::default() };
-            let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), command: false, wall_ms };
+            let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), hidden: false, wall_ms };
             let (commit, entries) = ledger.enter(batch, &setting, &ids);
             assert_eq!((commit.number, commit.epoch, entries.len()), (number, Epoch(4), 1));
             file.extend(text_of(&commit.lines));
@@ -292,7 +292,7 @@ mod tests {
         let read = reading::read(&source, 1000, None).unwrap();
         let mut ledger = Ledger::new(SessionId(Uuid::nil()), Epoch(5), 15, &read);
         let batch = Batch { turn: Some(turn), records: vec![Record::User], ..Batch::default() };
-        let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), command: false, wall_ms: 3000 };
+        let setting = Setting { key: &key, cwd: "/w", said: Some((&accepted, &body)), hidden: false, wall_ms: 3000 };
         let (commit, _) = ledger.enter(batch, &setting, &ids);
         headless.extend(text_of(&commit.lines));
         let transcript = read_lines(&headless);

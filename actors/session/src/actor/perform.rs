@@ -148,8 +148,8 @@ impl Session {
         let Life::Live(live) = &mut self.state else { return };
         let cwd = self.shared.config.workspace.to_string_lossy();
         let said = live.machine.body().map(|(accepted, body, _)| (&**accepted, body));
-        let command = live.machine.answers_command();
-        let setting = Setting { key: self.lease.key(), cwd: &cwd, said, command, wall_ms };
+        let hidden = live.machine.answers_command() || batch.is_of_dropped();
+        let setting = Setting { key: self.lease.key(), cwd: &cwd, said, hidden, wall_ms };
         let before = live.ledger.clone();
         let (edits, changes) = (batch.edit.is_some(), batch.changes());
         let (commit, entries) = live.ledger.enter(batch, &setting, &*self.shared.ports.ids);

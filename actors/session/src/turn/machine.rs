@@ -70,8 +70,10 @@ pub struct Machine {
 struct Own {
     /// What it sets of its queue's rules.
     queue: QueueSet,
-    /// What dropped messages said that no turn was told of.
-    dropped: Vec<String>,
+    /// What dropped messages said that no turn was told of: the newest of them.
+    dropped: VecDeque<String>,
+    /// How many more there were.
+    dropped_before: usize,
 }
 
 /// The place of this session's turn among those of the process.
@@ -139,7 +141,8 @@ impl Machine {
     ) -> Vec<Effect> {
         let mut out = Vec::new();
         let Standing { cut, answered, queue, dropped } = loaded;
-        self.own_mut(|own| *own = Own { queue, dropped });
+        self.own_mut(|own| *own = Own { queue, ..Own::default() });
+        dropped.into_iter().for_each(|said| self.keep_dropped(&said));
         self.heard = now.mono;
         let (done, items): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| answered.contains(&item.turn));
         self.inbox = early;
@@ -225,7 +228,8 @@ impl Machine {
             None if self.place == Place::Asked => State::Waiting,
             None => State::Idle,
             Some(Phase::Loading | Phase::Steering | Phase::Commanding) => State::Loading,
-            Some(Phase::WaitingForPermit | Phase::Thinking | Phase::Compacting) => State::Thinking,
+            Some(Phase::WaitingForPermit) => State::Waiting,
+            Some(Phase::Thinking | Phase::Compacting) => State::Thinking,
             Some(Phase::RunningTools) => State::RunningTools,
             Some(Phase::Saving) => State::Saving,
         }

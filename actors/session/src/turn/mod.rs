@@ -77,6 +77,8 @@ use protocol::journal::{Accepted, Closes, InboxItem, LeftBy, LogPosition, Move, 
 use protocol::provider::Delta;
 use protocol::turn::{FileEdit, TurnProgress};
 
+use crate::inbox::Cancelled;
+
 pub use machine::Machine;
 pub use recover::{Cut, Standing, Written};
 pub use replies::PushLimits;
@@ -343,6 +345,15 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Whether it is all that the transcript has of a message that was dropped: whoever said it was told to say it again.
+    pub fn is_of_dropped(&self) -> bool {
+        let dropped = |(turn, end): &(TurnId, TurnEnd)| {
+            let why = matches!(end, TurnEnd::Cancelled { why } if **why == *Cancelled::Dropped.word());
+            why && Some(*turn) == self.turn
+        };
+        self.ended.iter().any(dropped) && self.records.iter().any(|record| matches!(record, Record::User))
+    }
+
     /// What it changes of the conversation besides going on with it, in the words of the log: that it begins anew, or
     /// what a command edits.
     pub fn changes(&self) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use domain::body::TurnBody;
 use domain::chat::{Content, plain_text};
+use domain::command::{self, Parsed};
 use domain::queue::{QueueAsk, QueueDrop, QueueMode, QueueRules, QueueSet};
 use domain::text::{ellipsis, one_line};
 use protocol::journal::{Accepted, InboxItem};
@@ -80,28 +81,42 @@ impl Machine {
 
     /// Keeps what a dropped message said for the turn behind it.
     pub(super) fn summarize_dropped(&mut self) {
-        let Some(turn) = self.turn.as_deref().filter(|_| self.queue().drop == QueueDrop::Summarize) else { return };
+        let Some(turn) = self.turn.as_deref() else { return };
         if turn.stop == Some(Why::Cancelled(Cancelled::Dropped)) && turn.refusals == 0 {
             let said = plain_text(&turn.body.content);
-            self.own_mut(|own| own.dropped.push(said));
+            self.keep_dropped(&said);
         }
+    }
+
+    /// Keeps the beginning of what a dropped message said, if that is the rule; of too many the newest.
+    pub(super) fn keep_dropped(&mut self, said: &str) {
+        let QueueRules { drop: QueueDrop::Summarize, cap, .. } = self.queue() else { return };
+        // No model is told of commands.
+        if matches!(command::parse(said), Parsed::Turn(_)) {
+            return;
+        }
+        let line = ellipsis(&one_line(said), DROPPED_CHARS_MAX).into_owned();
+        self.own_mut(|own| {
+            own.dropped.push_back(line);
+            if own.dropped.len() > (cap as usize).max(1) {
+                own.dropped.pop_front();
+                own.dropped_before += 1;
+            }
+        });
     }
 
     /// Tells the model of the messages that were dropped before the running turn, in its message.
     pub(super) fn tell_dropped(&mut self) {
-        let cap = self.queue().cap as usize;
         let none = self.own.as_deref().is_none_or(|own| own.dropped.is_empty());
         let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.round == 0 && !turn.user_written) else { return };
         if none || turn.open_to_others().is_none() || turn.body.event.is_some() {
             return;
         }
-        let all = self.own.as_deref_mut().map(|own| std::mem::take(&mut own.dropped)).unwrap_or_default();
-        let surplus = all.len().saturating_sub(cap);
-        let mut text = DROPPED_LEAD.to_owned();
-        for said in all.iter().skip(surplus) {
-            text.push_str("\n- ");
-            text.push_str(&ellipsis(&one_line(said), DROPPED_CHARS_MAX));
-        }
+        let take = |own: &mut Own| (std::mem::take(&mut own.dropped), std::mem::take(&mut own.dropped_before));
+        let (dropped, before) = self.own.as_deref_mut().map(take).unwrap_or_default();
+        let before = (before > 0).then(|| format!("({before} older ones are left out)"));
+        let lead = [DROPPED_LEAD.to_owned()].into_iter().chain(before);
+        let text = lead.chain(dropped.iter().map(|said| format!("- {said}"))).collect::<Vec<_>>().join("\n");
         let content = [Content::text(text)].into_iter().chain(turn.body.content.iter().cloned()).collect();
         turn.body.content = content;
     }
