@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use domain::prompt::{BOOTSTRAP_FILES, MEMORY_FILE};
 use domain::text::counted;
 use journal::CheckReport;
 use serde::Serialize;
 use serde_json::json;
+use session::PROMPT_FILE_BYTES_MAX;
 use supervision::real::RealDisk;
 use tools::SandboxMode;
 
@@ -49,6 +51,7 @@ pub fn run(place: &Place, output: Output) -> anyhow::Result<()> {
     let mut checks = vec![configuration(&found), provider(&found)];
     checks.extend(webhook(&found));
     checks.extend(directories(&found));
+    checks.extend(prompt_files(&found));
     checks.extend([space(&found), journal(&found), attachments(&found.paths), locks(&found.paths)]);
     checks.extend([sandbox(&found), file_limit(), clock()]);
     let bad = checks.iter().filter(|check| check.verdict == Verdict::Bad).count();
@@ -134,6 +137,25 @@ fn directories(found: &Loaded) -> Vec<Check> {
             None => vec![check(name, Verdict::Bad, format!("{} has no existing parent", directory.display()))],
         })
         .collect()
+}
+
+/// Files that the prompt shows, of which a part alone is read.
+fn prompt_files(found: &Loaded) -> Vec<Check> {
+    let workspace = found.workspace_known.then_some(&found.paths.workspace);
+    let of = |workspace: &PathBuf| {
+        let skills = std::fs::read_dir(workspace.join("skills")).into_iter().flatten().flatten();
+        let mut skills: Vec<PathBuf> = skills.map(|directory| directory.path().join("SKILL.md")).collect();
+        skills.sort();
+        let own = BOOTSTRAP_FILES.into_iter().chain([MEMORY_FILE]).map(|name| workspace.join(name));
+        own.chain(skills).collect::<Vec<_>>()
+    };
+    let long = |file: PathBuf| {
+        let bytes = file.metadata().ok().map(|data| data.len()).filter(|bytes| *bytes > PROMPT_FILE_BYTES_MAX)?;
+        let (all, read) = (size(bytes), size(PROMPT_FILE_BYTES_MAX));
+        let detail = format!("{} has {all}; the prompt is made of its first {read}", file.display());
+        Some(check("prompt", Verdict::Warning, detail))
+    };
+    workspace.map(of).into_iter().flatten().filter_map(long).collect()
 }
 
 /// The directory, or the first one above it that is there.

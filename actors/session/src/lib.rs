@@ -46,6 +46,6 @@ pub use index::{Index, LISTED_MAX};
 pub use plant::plant;
 pub use settings::{Preset, Presets};
 pub use shared::{Deps, Neighbours, SessionConfig, Shared};
-pub use system::PromptConfig;
+pub use system::{FILE_BYTES_MAX as PROMPT_FILE_BYTES_MAX, PromptConfig};
 pub use transcripts::Transcripts;
 pub use turn::PushLimits;

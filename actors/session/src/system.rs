@@ -16,6 +16,7 @@ use domain::request::{SYSTEM_SEPARATOR, ToolSpec};
 use domain::run::RunSpec;
 use supervision::ports::{Disk, Ports};
 
+pub use files::FILE_BYTES_MAX;
 use files::{Desk, Files, Seen, look_at};
 
 /// How long its files are trusted before they are looked at again.
@@ -75,6 +76,8 @@ struct Made {
     /// Of these files, as they are asked for: at most one for each shape.
     frames: BTreeMap<Shape, Arc<Frame>>,
     looked_at: Option<Duration>,
+    /// How often they were changed by the program itself.
+    changes: u64,
     /// Whether they are all read at the next look, also those that seem to be as they were.
     distrusted: bool,
     projects: BTreeMap<PathBuf, Project>,
@@ -181,15 +184,23 @@ impl SystemPrompt {
         (made.looked_at, made.distrusted) = (None, true);
     }
 
+    /// Has the files of the workspace looked at again: the program itself has changed one.
+    pub fn outdate(&self) {
+        let mut made = self.made();
+        made.looked_at = None;
+        made.changes += 1;
+    }
+
     /// Looks at the files again if they may have changed. Blocks: for the blocking pool.
     pub fn refresh(&self, ports: &Ports) {
         let now = ports.clock.mono();
-        let known = {
+        let (known, changes) = {
             let mut made = self.made();
             if made.looked_at.is_some_and(|looked_at| now.saturating_sub(looked_at) < FRESH_FOR) {
                 return;
             }
-            if std::mem::take(&mut made.distrusted) { Files::default() } else { made.files.clone() }
+            let known = if std::mem::take(&mut made.distrusted) { Files::default() } else { made.files.clone() };
+            (known, made.changes)
         };
         let desk = Desk {
             disk: &*ports.disk,
@@ -199,7 +210,8 @@ impl SystemPrompt {
         };
         let files = Files::look(desk, &known);
         let mut made = self.made();
-        made.looked_at = Some(now);
+        // What was changed meanwhile may not have been seen.
+        made.looked_at = (made.changes == changes).then_some(now);
         if !made.files.shows_the_same(&files) {
             made.frames.clear();
             made.projects.values_mut().for_each(|project| project.frames.clear());

@@ -316,6 +316,8 @@ impl Handler<Summarised> for Session {
     type Result = ();
 
     fn handle(&mut self, Summarised { stamp, summary }: Summarised, ctx: &mut Self::Context) {
+        // The memory has written what it kept, and the next request shows it.
+        self.shared.system.outdate();
         if self.compacts(stamp) {
             self.summarised(summary, ctx);
         } else {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use domain::prompt::{BOOTSTRAP_FILES, BootstrapFile, MEMORY_FILE, Need, Past, Skill, read_past, read_skill};
 use supervision::ports::{Disk, DiskFile, Open, Stat};
 
-/// Bytes of one file that are read; of the history its last ones.
-const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// Bytes of one file that are read: its first ones; of the history its last ones.
+pub const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Skills that are looked at, by name.
 const SKILLS_MAX: usize = 100;
 const HISTORY_FILE: &str = "memory/history.jsonl";
@@ -138,10 +138,14 @@ pub fn look_at(disk: &dyn Disk, root: &Path, path: &str, known: Option<&Seen>) -
     if let Some(known) = known.filter(|known| known.stat == stat) {
         return Some(known.clone());
     }
+    let mut text = read(&*file, 0, stat.length.min(FILE_BYTES_MAX)).ok()?;
     if stat.length > FILE_BYTES_MAX {
-        return None;
+        // A letter may have been cut in two.
+        text.truncate(text.trim_end_matches('\u{fffd}').len());
+        let (bytes, read_bytes) = (stat.length, FILE_BYTES_MAX);
+        tracing::warn!(file = %root.join(path).display(), bytes, read_bytes, "a file of the prompt is too long: only its beginning is read");
     }
-    Some(Seen { stat, text: read(&*file, 0, stat.length).ok()?.into() })
+    Some(Seen { stat, text: text.into() })
 }
 
 /// What the file has of these bytes.

@@ -58,6 +58,34 @@ fn a_prompt_is_made_once_for_each_shape_until_a_file_says_something_else() {
 }
 
 #[test]
+fn of_a_file_that_is_too_long_the_beginning_is_shown() {
+    let desk = Room::new(&PromptConfig::default());
+    let text = format!("Begins here. {}", "ä".repeat(usize::try_from(FILE_BYTES_MAX).unwrap()));
+    desk.write("AGENTS.md", &text);
+    desk.write("memory/MEMORY.md", &text);
+    desk.write("skills/a/SKILL.md", &format!("---\nname: a\ndescription: long\n---\n{text}"));
+    let frame = desk.frame("websocket:a");
+    assert_eq!(frame.system.matches("\n\nBegins here. ää").count(), 2);
+    assert!(frame.system.chars().count() < 50_000 && !frame.system.contains('\u{fffd}'));
+    assert_eq!(desk.prompt.skills()[0].name, "a");
+}
+
+#[test]
+fn what_the_program_itself_has_written_is_seen_at_once() {
+    let desk = Room::new(&PromptConfig::default());
+    desk.frame("websocket:a");
+    desk.write(
+        "memory/history.jsonl",
+        "{\"cursor\":1,\"timestamp\":\"2026-11-30 14:19\",\"content\":\"[RAW] x\",\"session_key\":\"websocket:a\"}\n",
+    );
+    desk.prompt.refresh(&desk.ports);
+    assert_eq!(desk.prompt.past().len(), 0, "it is trusted for a while");
+    desk.prompt.outdate();
+    desk.prompt.refresh(&desk.ports);
+    assert_eq!(&*desk.prompt.past()[0].text, "[RAW] x");
+}
+
+#[test]
 fn memory_is_kept_from_strangers_and_from_conversations_of_one_request() {
     let desk = Room::new(&PromptConfig::default());
     desk.write("memory/MEMORY.md", "Likes tea.");

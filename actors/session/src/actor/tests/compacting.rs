@@ -83,11 +83,19 @@ fn what_the_model_could_not_sum_up_is_left_out_all_the_same_and_nobody_tries_aga
         stage.say(&long("the fifth"));
         stage.permit().await;
         let ask = asked(&mut stage).await;
+        // As the memory does it before it answers.
+        let line = serde_json::json!({
+            "cursor": 1, "timestamp": "2026-11-30 14:19", "content": &*ask.raw, "session_key": key().as_str(),
+        });
+        stage.disk.create_dir_all(Path::new("/w/memory")).unwrap();
+        let history = stage.disk.open(Path::new("/w/memory/history.jsonl"), Open::Create).unwrap();
+        history.write_at(format!("{line}\n").as_bytes(), 0).unwrap();
         summarised(&ask, Summary::Raw("length"));
         assert!(notice(&mut stage).await.contains("were archived as they are"));
         let call = stage.called().await;
         let shown = format!("{:?} {:?}", call.request.system_tail, texts(&call));
-        assert!(shown.contains("Messages left out here: ") && !shown.contains("question 0"), "{shown}");
+        assert!(shown.contains("Messages left out here: ") && shown.contains("USER: question 0"), "{shown}");
+        assert!(!texts(&call).concat().contains("question 0"), "what is archived is no message any more");
         stage.complete(&call, answer("done"));
         stage.finished().await;
         assert_eq!(changes(&stage), ["compact: raw"]);
