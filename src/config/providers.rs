@@ -290,7 +290,8 @@ fn settings(config: &Config, env: &BTreeMap<String, String>, name: &str) -> Resu
     let entry = config.providers.get(name).cloned().unwrap_or_default();
     let usual = row.map(|row| row.base).filter(|base| !base.is_empty()).map(str::to_string);
     let base = entry.api_base.or(usual).ok_or_else(|| ProviderError::NoBase { name: name.into() })?;
-    if !(base.starts_with("http://") || base.starts_with("https://")) {
+    let is_url = reqwest::Url::parse(&base).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    if !is_url {
         return Err(ProviderError::BadBase { name: name.into() });
     }
     Ok(ProviderChoice::Remote(Box::new(ProviderSettings {

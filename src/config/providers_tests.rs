@@ -96,6 +96,8 @@ fn what_cannot_be_used_says_what_to_set() {
         ("custom", json!({}), ["custom", "has no address of its own", "providers.custom.apiBase"]),
         ("vllm", json!({ "vllm": {} }), ["vllm", "has no address of its own", "providers.vllm.apiBase"]),
         ("mine", json!({ "mine": { "apiBase": "10.0.0.1" } }), ["providers.mine.apiBase", "http://", "https://"]),
+        ("mine", json!({ "mine": { "apiBase": "http://" } }), ["providers.mine.apiBase", "http://", "https://"]),
+        ("mine", json!({ "mine": { "apiBase": "https://a b/v1" } }), ["providers.mine.apiBase", "http://", "https://"]),
         (
             "anthropic",
             json!({ "anthropic": { "apiKey": "k" } }),
