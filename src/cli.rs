@@ -6,8 +6,8 @@ pub mod edits;
 mod journal;
 mod memory;
 mod sessions;
-mod trigger;
 mod subagents;
+mod trigger;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -58,8 +58,8 @@ impl Children {
         let memory = Memory::start(&self.kernel, &*self.placement, self.policy, deps);
         let dream = Dreamer::start(&self.kernel, &*self.placement, self.policy, dream, archive);
         let neighbours = fronts.into_iter().map(|FrontEnds { permits, model, tools }| {
-            let (granted, memory, dream) = (provider.granted(), memory.clone().recipient(), dream.clone().recipient());
-            Arc::new(Neighbours { permits, model, granted, tools, memory, dream })
+            let (moves, memory, dream) = (provider.moves(), memory.clone().recipient(), dream.clone().recipient());
+            Arc::new(Neighbours { permits, model, moves, tools, memory, dream })
         });
         let ready = Ready { shared, neighbours: neighbours.collect() };
         assert!(self.ready.set(ready).is_ok(), "the front ends are started once");

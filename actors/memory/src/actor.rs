@@ -20,7 +20,7 @@ use actix::{
 use domain::compaction::archive::judge;
 use protocol::memory::{Summarise, Summarised, Summary};
 use protocol::metrics::{ByKind, ByResult, Metrics};
-use protocol::provider::{AskPermit, Complete, Event, Permit};
+use protocol::provider::{AskPermit, Complete, Event, Permit, Urgency};
 use protocol::supervision::Kind;
 use protocol::turn::Stamp;
 use supervision::ports::{Ports, offload};
@@ -128,6 +128,7 @@ impl Memory {
         let permit = AskPermit {
             stamp: stamp(&ask, number),
             key: ask.key.clone(),
+            urgency: Urgency::Turn,
             cancel: call.clone(),
             reply_to: ctx.address().recipient(),
         };

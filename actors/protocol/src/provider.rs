@@ -2,7 +2,7 @@
 //!
 //! | message | from | answer | order |
 //! |---|---|---|---|
-//! | [`AskPermit`] | session | one [`Event::Permitted`] at `reply_to`, when a place is free | fair between sessions, FIFO inside one |
+//! | [`AskPermit`] | session | one [`Event::Permitted`] at `reply_to`, when a place is free | turns first, fair between sessions, FIFO inside one |
 //! | [`Complete`] | session, with its permit | [`Event::Delta`]s, then exactly one [`Event::Completed`] or [`Event::Failed`] | as the model sent it |
 //!
 //! Nothing here is durable. A cancelled call answers nothing more. Every event carries the [`Stamp`] of the asker,
@@ -24,10 +24,22 @@ pub struct AskPermit {
     pub stamp: Stamp,
     /// For fairness: no session gets a second place while another waits for its first.
     pub key: SessionKey,
-    /// Gives up the wait.
+    /// Who waits for the call.
+    pub urgency: Urgency,
+    /// Gives up the wait. A call that is [`Urgency::Spare`] is cancelled with it, too, as soon as another waits for a
+    /// place.
     pub cancel: CancellationToken,
     /// Where the event goes.
     pub reply_to: Recipient<Event>,
+}
+
+/// How urgent a model call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// Somebody waits for it.
+    Turn,
+    /// Nobody does: it takes a place that no turn wants, for as long as no turn wants it.
+    Spare,
 }
 
 /// One model call.

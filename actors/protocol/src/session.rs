@@ -274,9 +274,9 @@ pub enum State {
     Quarantined,
     /// Nothing to do.
     Idle,
-    /// Waiting for a place among the running turns of the gateway.
+    /// Waiting for a place among the running turns of the gateway, or for one at the provider.
     Waiting,
-    /// Waiting for a place at the provider, or for the model.
+    /// Waiting for the model.
     Thinking,
     /// Running tools.
     RunningTools,

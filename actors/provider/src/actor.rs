@@ -254,6 +254,7 @@ async fn try_to_complete(
 
 impl Reply {
     fn show(&self, delta: Delta) -> Result<(), Gone> {
+        self.shared.places.moved();
         tell(&self.to, Event::Delta { stamp: self.stamp, delta })
     }
 

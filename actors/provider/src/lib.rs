@@ -164,9 +164,10 @@ impl Shared {
         self.metrics.work.provider_retries.get_or_create(&labels).inc();
     }
 
-    /// Beats whenever somebody gets the right to call the model: as long as it does, those who wait are not stuck.
-    pub fn granted(&self) -> Pulse {
-        self.places.granted().clone()
+    /// Beats whenever somebody gets the right to call the model, and whenever such a call gets on: as long as it does, those
+    /// who wait are not stuck.
+    pub fn moves(&self) -> Pulse {
+        self.places.moves().clone()
     }
 
     /// Counts a call that ended.

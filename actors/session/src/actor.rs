@@ -209,6 +209,7 @@ impl Session {
                 if let Life::Live(live) = &mut self.state {
                     let (stopped, effects) = live.machine.stop(all, now);
                     answer(reply, stopped);
+                    self.cancel_title_call();
                     self.perform(effects, ctx);
                 }
             }

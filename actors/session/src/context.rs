@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::body::TurnBody;
-use domain::chat::{Message, StopReason, Usage, plain_text};
+use domain::chat::{AssistantMessage, Message, StopReason, Usage, plain_text};
 use domain::goal::Goal;
 use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
-use domain::prompt::{Built, DROPPED_NOTICE, Nudge, RequestParts, Round, chat_request, past_of};
+use domain::prompt::{Built, DROPPED_NOTICE, EMPTY_ANSWER, Nudge, RequestParts, Round, chat_request, past_of};
 use domain::run::RunSpec;
 use domain::tally::Tally;
 use domain::transcript::{Entry, Transcript, TreeIndex, UserMark, turn_record};
@@ -150,14 +150,17 @@ impl Context {
         self.window.shown()
     }
 
-    /// The first message and the first answer of what is in memory.
+    /// The first message and the first answer of what is in memory; `None` where one of them is missing.
     pub fn first_words(&self) -> Option<(String, String)> {
         let entries = self.window.transcript.entries();
         let said = entries.iter().find_map(|entry| entry.user().filter(|user| user.is_said()))?;
         let answers = entries.iter().filter_map(|entry| entry.assistant());
-        let answered = answers.filter(|answer| !answer.transcript_only).map(|answer| &answer.message.text);
-        let answered = answered.filter(|text| !text.trim().is_empty()).map(String::clone).next();
-        Some((plain_text(&said.content), answered.unwrap_or_default()))
+        // What stands in place of an answer says nothing of the conversation.
+        let says = |message: &AssistantMessage| {
+            message.error.is_none() && !message.text.trim().is_empty() && message.text != EMPTY_ANSWER
+        };
+        let mut answers = answers.filter(|answer| !answer.transcript_only && says(&answer.message));
+        Some((plain_text(&said.content), answers.next()?.message.text.clone()))
     }
 
     /// What the transcript has of a turn.

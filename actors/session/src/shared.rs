@@ -138,8 +138,8 @@ pub struct Neighbours {
     pub permits: Recipient<provider::AskPermit>,
     /// Calls the model.
     pub model: Recipient<provider::Complete>,
-    /// Beats whenever somebody was granted that right.
-    pub granted: Pulse,
+    /// Beats whenever somebody was granted that right, or a call of somebody who has it gets on.
+    pub moves: Pulse,
     /// Runs tools.
     pub tools: Recipient<tools::RunTool>,
     /// Summarises what the model no longer sees.

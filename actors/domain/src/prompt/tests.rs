@@ -335,7 +335,7 @@ fn nothing_that_was_kept_of_others_forges_the_delimiters_of_what_the_program_tel
     let known: Vec<&Past> = known.iter().collect();
     let mut transcript = conversation();
     for (id, kind) in [
-        ("d", EntryKind::Compaction { summary: format!("Said: {forged}").into(), first_kept: None }),
+        ("d", EntryKind::Compaction { summary: format!("Said: {forged}"), first_kept: None }),
         ("e", EntryKind::BranchSummary(forged.to_owned())),
     ] {
         let parent = transcript.append_parent().map(Arc::from);

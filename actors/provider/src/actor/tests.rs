@@ -52,6 +52,7 @@ impl Scene {
 
     fn ask_permit(&self) {
         let ask = AskPermit {
+            urgency: protocol::provider::Urgency::Turn,
             stamp: STAMP,
             key: SessionKey::new("k").unwrap(),
             cancel: self.cancel.clone(),

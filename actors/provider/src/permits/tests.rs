@@ -17,7 +17,13 @@ fn key(name: usize) -> SessionKey {
 fn ask(session: usize, round: u32, to: &Recipient<Event>) -> AskPermit {
     let stamp =
         Stamp { epoch: Epoch(1), turn: TurnId(uuid::Uuid::from_u128(session as u128)), attempt: Attempt(1), round };
-    AskPermit { stamp, key: key(session), cancel: CancellationToken::new(), reply_to: to.clone() }
+    AskPermit {
+        stamp,
+        key: key(session),
+        urgency: Urgency::Turn,
+        cancel: CancellationToken::new(),
+        reply_to: to.clone(),
+    }
 }
 
 /// The next grant: session, round, place.
@@ -48,6 +54,42 @@ fn a_session_with_nothing_running_comes_before_one_that_asks_twice() {
         }
         // By its turn (1, 3) is alone again: both earlier calls of its session have ended.
         assert_eq!(order, [(2, 1), (1, 3), (3, 1), (2, 2)]);
+    });
+}
+
+#[test]
+fn a_call_for_which_nobody_waits_gives_way_to_turns_and_takes_what_they_leave() {
+    run("spare", async {
+        let (places, mut probe) = (Places::new(2, Arc::new(supervision::real::RealClock::new())), Probe::new());
+        let to = probe.recipient();
+        let spare = |session| AskPermit { urgency: Urgency::Spare, ..ask(session, 9, &to) };
+        let asks = [spare(1), spare(2), spare(3)];
+        let cancels = asks.each_ref().map(|ask| ask.cancel.clone());
+        let cancelled = || cancels.each_ref().map(CancellationToken::is_cancelled);
+        for ask in asks {
+            places.ask(ask);
+        }
+        let [first, second] = [granted(&mut probe).await, granted(&mut probe).await];
+        assert_eq!((first.0, second.0, cancelled(), places.count()), (1, 2, [false; 3], [2, 1]));
+        // The call of its own session takes no place from a turn, and counts for no place of it.
+        places.ask(ask(1, 1, &to));
+        assert_eq!(cancelled(), [true, false, false]);
+        drop(first);
+        let (session, round, turn) = granted(&mut probe).await;
+        assert_eq!((session, round, cancelled()), (1, 1, [true, false, false]));
+        places.ask(ask(4, 1, &to));
+        places.ask(ask(5, 1, &to));
+        assert_eq!(cancelled(), [true, true, false]);
+        drop(turn);
+        let (session, _, turn) = granted(&mut probe).await;
+        drop(second);
+        let (other, _, of_other) = granted(&mut probe).await;
+        assert_eq!((session, other, places.count()), (4, 5, [2, 1]));
+        // Only now is there a place that nobody else wants.
+        drop(turn);
+        let (session, round, _place) = granted(&mut probe).await;
+        assert_eq!((session, round, cancelled()), (3, 9, [true, true, false]));
+        drop(of_other);
     });
 }
 

@@ -7,7 +7,7 @@ use domain::budget::text_tokens;
 use domain::prompt::failed_notice;
 use domain::scope::Scope;
 use domain::tally::Tally;
-use protocol::provider::{AskPermit, Complete, Event, FailureKind};
+use protocol::provider::{AskPermit, Complete, Event, FailureKind, Urgency};
 use protocol::turn::Stamp;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,8 @@ type Reread = (Reading, file::Standing);
 impl Session {
     pub(super) fn ask_permit(&mut self, round: u32, ctx: &mut Ctx<Self>) {
         let Some((stamp, cancel)) = self.asker(round) else { return };
-        let ask = AskPermit { stamp, key: self.lease.key().clone(), cancel, reply_to: ctx.address().recipient() };
+        let (key, urgency, reply_to) = (self.lease.key().clone(), Urgency::Turn, ctx.address().recipient());
+        let ask = AskPermit { stamp, key, urgency, cancel, reply_to };
         if tell_front(&self.neighbours.permits, &self.shared.mail.provider, ask).is_err() {
             self.step(Input::Failed("stopping", failed_notice(NO_FRONT_END)), ctx);
         }

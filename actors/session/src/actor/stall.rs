@@ -45,8 +45,8 @@ impl Session {
         let now = self.now();
         let Life::Live(live) = &self.state else { return Duration::ZERO };
         match live.machine.overdue(now) {
-            // As long as others are granted it, the queue moves.
-            Some(Waits::Permit) => self.neighbours.granted.last(),
+            // As long as others are granted it, or get on with it, the queue moves.
+            Some(Waits::Permit) => self.neighbours.moves.last(),
             Some(Waits::Tools) => {
                 live.work.as_ref().and_then(|work| work.pulse.as_ref()).map_or(Duration::ZERO, Pulse::last)
             }
@@ -56,7 +56,7 @@ impl Session {
             Some(Waits::Summary | Waits::Command) => self
                 .compaction
                 .as_ref()
-                .map_or(Duration::ZERO, |compaction| compaction.pulse.last().max(self.neighbours.granted.last())),
+                .map_or(Duration::ZERO, |compaction| compaction.pulse.last().max(self.neighbours.moves.last())),
             Some(Waits::Message | Waits::Model | Waits::Journal) | None => Duration::ZERO,
         }
     }

@@ -17,6 +17,7 @@ mod listing;
 mod queue;
 mod silence;
 mod stall;
+mod title;
 mod turns;
 
 use std::path::Path;

@@ -1,15 +1,20 @@
 //! The name of a session: asked of the model once, behind the first answer, unless somebody gave it one before. Turns
-//! go on meanwhile. It is given between two turns, so a name that a person gives comes before it or takes its place.
+//! go on meanwhile, of whatever session, and take the place of this call where there is none for them; then the model is
+//! asked again behind the next answer. The name is given between two turns, so one that a person gives comes before it or
+//! takes its place.
+
+use std::time::Duration;
 
 use actix::{AsyncContext, Context as Ctx};
 use domain::budget::text_tokens;
 use domain::chat::{AssistantMessage, Content, Message, StopReason};
+use domain::history::unforged;
 use domain::ids::{Attempt, TurnId};
 use domain::keys::SessionKind;
 use domain::request::{ChatRequest, ToolChoice};
 use domain::text::{ellipsis, one_line};
 use protocol::edit::{Edit, Patience};
-use protocol::provider::{AskPermit, Complete, Event, Permit};
+use protocol::provider::{AskPermit, Complete, Event, Permit, Urgency};
 use protocol::turn::Stamp;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -22,6 +27,8 @@ use crate::shared::tell_front;
 const CHARS_MAX: usize = 60;
 /// Characters that the model is shown of message and answer each.
 const SHOWN_CHARS_MAX: usize = 500;
+/// How long the model may take for it; after that the session is named by the first words that were said.
+const TAKES_MAX: Duration = Duration::from_secs(30);
 /// Of the answer.
 const TOKENS_MAX: u32 = 40;
 const TEMPERATURE: f32 = 0.2;
@@ -39,7 +46,7 @@ pub(super) struct Title {
     /// What is taken where the model gives none.
     first_words: String,
     name: Option<String>,
-    /// Ends the call with the session.
+    /// Ends the call: with the session, by hand, or for a turn that has no place.
     cancel: CancellationToken,
     _gone: DropGuard,
 }
@@ -50,6 +57,11 @@ impl Title {
     /// Whether an event is about it.
     pub fn is(&self, stamp: Stamp) -> bool {
         self.stamp == stamp
+    }
+
+    /// Whether its call was ended before there was a name.
+    fn is_given_up(&self) -> bool {
+        self.name.is_none() && self.cancel.is_cancelled()
     }
 }
 
@@ -76,7 +88,7 @@ impl Session {
         if named || !self.shared.config.titles || tally.named || tally.messages < 2 || live.exit != Exit::No {
             return;
         }
-        if self.title.is_some() {
+        if self.title.take_if(|title| title.is_given_up()).is_none() && self.title.is_some() {
             self.give_title(ctx);
             return;
         }
@@ -87,7 +99,8 @@ impl Session {
         let (first_words, name) = (ellipsis(one_line(&said).trim(), CHARS_MAX).into_owned(), None);
         let gone = cancel.clone().drop_guard();
         self.title = Some(Box::new(Title { stamp, request, first_words, name, cancel: cancel.clone(), _gone: gone }));
-        let ask = AskPermit { stamp, key: self.lease.key().clone(), cancel, reply_to: ctx.address().recipient() };
+        let (key, urgency, reply_to) = (self.lease.key().clone(), Urgency::Spare, ctx.address().recipient());
+        let ask = AskPermit { stamp, key, urgency, cancel, reply_to };
         if tell_front(&self.neighbours.permits, &self.shared.mail.provider, ask).is_err() {
             self.title = None;
         }
@@ -103,13 +116,28 @@ impl Session {
     }
 
     fn ask_title(&mut self, permit: Permit, ctx: &mut Ctx<Self>) {
-        let Some(title) = &mut self.title else { return };
+        let Some(title) = self.title.as_mut().filter(|title| !title.is_given_up()) else { return };
         let Some(request) = title.request.take() else { return };
         let (stamp, cancel) = (title.stamp, title.cancel.clone());
         let complete = Complete { stamp, permit, request, cancel, reply_to: ctx.address().recipient() };
         if tell_front(&self.neighbours.model, &self.shared.mail.provider, complete).is_err() {
             self.title = None;
+            return;
         }
+        let life = self.life;
+        ctx.run_later(TAKES_MAX, move |session, ctx| {
+            let waits = |title: &Title| title.is(stamp) && title.name.is_none() && !title.is_given_up();
+            if session.life == life && session.title.as_deref().is_some_and(waits) {
+                session.cancel_title_call();
+                session.titled(None, ctx);
+                session.note();
+            }
+        });
+    }
+
+    /// Ends the call, if it is under way: somebody stopped what the session does, or it takes too long.
+    pub(super) fn cancel_title_call(&self) {
+        self.title.iter().for_each(|title| title.cancel.cancel());
     }
 
     fn titled(&mut self, name: Option<String>, ctx: &mut Ctx<Self>) {
@@ -138,7 +166,7 @@ impl Session {
 }
 
 fn request(model: std::sync::Arc<str>, said: &str, answered: &str) -> ChatRequest {
-    let [said, answered] = [said, answered].map(|text| ellipsis(text, SHOWN_CHARS_MAX));
+    let [said, answered] = [said, answered].map(|text| unforged(&ellipsis(text, SHOWN_CHARS_MAX)));
     let text = format!("{ASKED}\n\nPerson: {said}\n\nYou: {answered}");
     ChatRequest {
         model,

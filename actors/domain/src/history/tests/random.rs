@@ -18,7 +18,8 @@ pub(crate) fn kinds() -> impl Strategy<Value = Vec<EntryKind>> {
         StopReason::Aborted,
     ]);
     let long = "n".repeat(200);
-    let names = ["t", "", "list dir!", "functions.list_dir", "list_dir ", "größe", "\u{1f980}", &long].map(str::to_owned);
+    let names =
+        ["t", "", "list dir!", "functions.list_dir", "list_dir ", "größe", "\u{1f980}", &long].map(str::to_owned);
     let names = prop::sample::select(names.to_vec());
     let calls = prop::collection::vec((ids.clone(), names), 0..4);
     let kind = prop_oneof![
@@ -72,7 +73,11 @@ pub(crate) fn assert_legal<'m>(messages: impl Iterator<Item = &'m Message>) -> R
                 open = message.calls.iter().map(|call| (call.id.clone(), call.name.clone())).collect();
                 for call in &message.calls {
                     let is_legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
-                    prop_assert!(call.name.chars().all(is_legal) && (1..=64).contains(&call.name.len()), "{}", call.name);
+                    prop_assert!(
+                        call.name.chars().all(is_legal) && (1..=64).contains(&call.name.len()),
+                        "{}",
+                        call.name
+                    );
                     prop_assert!(ids.insert(call.id.clone()));
                 }
             }

@@ -144,10 +144,10 @@ fn without_a_rule_nothing_begins_anew() {
 #[test]
 fn a_session_is_offered_what_its_kind_may_use_and_its_model_answers() {
     run_paused("offer", async {
-        let mut policy = Policy::default_of(SessionKind::Api);
+        let mut policy = Policy::default_of(SessionKind::WebSocket);
         policy.tools[0].deny = vec![Pattern::parse("exec").unwrap()];
         policy.model = Some("small".into());
-        let own = [(SessionKind::Api, policy)];
+        let own = [(SessionKind::WebSocket, policy)];
         let mut stage = Stage::with(|config| config.policies = Policies::new("main", own).into());
         stage.say("hello");
         let call = stage.called().await;
@@ -156,7 +156,7 @@ fn a_session_is_offered_what_its_kind_may_use_and_its_model_answers() {
         assert!(!call.request.system.contains("- exec"), "{}", call.request.system);
         stage.complete(&call, calls(&["exec"]));
         let run = stage.tools.next().await;
-        assert_eq!((run.key.as_str(), run.source.as_str()), ("api:stage", "ws"));
+        assert_eq!((run.key.as_str(), run.source.as_str()), ("websocket:stage", "ws"));
         end_tool(&run, "refused");
         let call = stage.called().await;
         stage.complete(&call, answer("done"));

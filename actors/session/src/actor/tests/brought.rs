@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::*;
 
-const FILE: &str = "/w/sessions/api.stage.jsonl";
+const FILE: &str = "/w/sessions/websocket.stage.jsonl";
 
 fn put(stage: &Stage, bytes: &[u8]) {
     stage.disk.open(Path::new(FILE), Open::Create).unwrap().write_at(bytes, 0).unwrap();

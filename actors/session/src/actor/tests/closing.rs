@@ -68,7 +68,7 @@ fn a_deleted_session_ends_all_its_turns_and_what_comes_later_begins_anew() {
         stage.filed(3).await;
         assert_ne!(stage.status().await.session, Some(closed.session));
         let file = closed.file.unwrap();
-        assert_eq!(names(&stage, "/w/sessions"), ["api.stage.jsonl".to_owned(), file.clone()]);
+        assert_eq!(names(&stage, "/w/sessions"), ["websocket.stage.jsonl".to_owned(), file.clone()]);
         let kept = stage.disk.read(&Path::new("/w/sessions").join(&file)).unwrap();
         let kept = String::from_utf8(kept).unwrap();
         assert!(kept.contains("two") && !kept.contains("four"), "{kept}");
@@ -125,7 +125,7 @@ fn a_kill_before_the_file_is_away_is_made_good_by_the_next_activation() {
         let call = stage.called().await;
         assert_eq!(texts(&call), ["two"], "nothing of the deleted one is there");
         assert!(stage.file().is_empty());
-        assert_eq!(names(&stage, "/w/sessions"), ["api.stage.jsonl.deleted.1970-01-01T00-00-00.005Z"]);
+        assert_eq!(names(&stage, "/w/sessions"), ["websocket.stage.jsonl.deleted.1970-01-01T00-00-00.005Z"]);
         assert!(stage.journal.books().moving.is_none());
     });
 }
@@ -170,7 +170,7 @@ fn an_archived_session_is_the_parent_of_the_next_and_can_be_taken_back() {
         stage.finished().await;
         stage.status().await;
         let first = now(close(&stage, Shelf::Archive)).await.unwrap().file.unwrap();
-        assert!(first.starts_with("archive/api.stage.jsonl.archived."), "{first}");
+        assert!(first.starts_with("archive/websocket.stage.jsonl.archived."), "{first}");
         let shown = stage.transcripts().read_archived(&key()).unwrap().unwrap();
         assert_eq!(shown.len(), 5);
 

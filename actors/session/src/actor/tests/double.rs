@@ -42,7 +42,7 @@ pub struct Stage {
     pub tools: Probe<RunTool>,
     pub memory: Probe<Summarise>,
     pub dream: Probe<AskDream>,
-    pub granted: Pulse,
+    pub moves: Pulse,
     armed: Arc<AtomicBool>,
     events: mpsc::UnboundedReceiver<TurnEvent>,
     kernel: Kernel,
@@ -98,7 +98,7 @@ fn specs() -> Arc<[ToolSpec]> {
 }
 
 pub fn key() -> SessionKey {
-    SessionKey::new("api:stage").unwrap()
+    SessionKey::new("websocket:stage").unwrap()
 }
 
 pub fn turn(seq: u64) -> TurnId {
@@ -130,11 +130,11 @@ impl Stage {
         let (tx, events) = mpsc::unbounded_channel();
         let armed = Arc::<AtomicBool>::default();
         let (memory, dream) = (Probe::new(), Probe::new());
-        let (permits, model, tools, granted) = (Probe::new(), Probe::new(), Probe::new(), Pulse::default());
+        let (permits, model, tools, moves) = (Probe::new(), Probe::new(), Probe::new(), Pulse::default());
         let neighbours = Arc::new(Neighbours {
             permits: permits.recipient(),
             model: model.recipient(),
-            granted: granted.clone(),
+            moves: moves.clone(),
             tools: tools.recipient(),
             memory: memory.recipient(),
             dream: dream.recipient(),
@@ -162,7 +162,7 @@ impl Stage {
             tools,
             memory,
             dream,
-            granted,
+            moves,
             armed,
             events,
             kernel,
@@ -344,7 +344,7 @@ impl Stage {
     }
 
     pub fn file(&self) -> String {
-        let path = std::path::Path::new("/w/sessions/api.stage.jsonl");
+        let path = std::path::Path::new("/w/sessions/websocket.stage.jsonl");
         String::from_utf8(self.disk.read(path).unwrap_or_default()).unwrap()
     }
 }

@@ -115,11 +115,11 @@ fn what_was_set_aside_is_named_when_nothing_is_left() {
             let length = stage.file().len() as u64;
             (books.lines, books.view) = (Vec::new(), ViewMark { length, last_entry: None });
         }
-        let path = Path::new("/w/sessions/api.stage.jsonl");
+        let path = Path::new("/w/sessions/websocket.stage.jsonl");
         stage.disk.open(path, Open::Write).unwrap().set_length(40).unwrap();
         let renamed = edit(&stage, Edit::Rename { name: "Taxes".to_owned() }).await;
         let Err(EditError::Lost(why)) = renamed else { panic!("{renamed:?}") };
-        assert!(why.contains("/w/sessions/api.stage.jsonl.damaged-"), "{why}");
+        assert!(why.contains("/w/sessions/websocket.stage.jsonl.damaged-"), "{why}");
         assert_eq!(stage.transcripts().check(&key()).unwrap(), None, "an empty file is no session");
     });
 }
@@ -240,7 +240,7 @@ fn a_fork_is_a_session_of_its_own() {
         let fork = read_lines(&bytes);
         let header = fork.header.as_ref().unwrap();
         assert_eq!(header.session_key.as_deref(), Some("api:fork"));
-        assert_eq!(header.parent_session.as_deref(), Some("/w/sessions/api.stage.jsonl"));
+        assert_eq!(header.parent_session.as_deref(), Some("/w/sessions/websocket.stage.jsonl"));
         assert_eq!((fork.entries().len(), &*fork.entries()[1].id), (3, end.as_str()));
         assert!(stage.transcripts().page(None, 9).items.iter().any(|item| item.key == to));
         // A message id that was used there is not one that was used here.
@@ -288,7 +288,7 @@ fn an_export_has_everything_and_comes_back_under_any_key() {
 #[test]
 fn a_repair_mends_what_is_ours_and_cuts_nothing_out() {
     run_paused("repair", async {
-        let path = Path::new("/w/sessions/api.stage.jsonl");
+        let path = Path::new("/w/sessions/websocket.stage.jsonl");
         let stage = two_turns().await;
         stage.status().await;
         let nothing = edit(&stage, Edit::Repair).await.unwrap();

@@ -35,7 +35,7 @@ fn a_turn_without_an_end_that_nobody_runs_has_no_outcome() {
         // As after a damaged journal: the transcript has a message, and the journal has lost its turn.
         let user = stage.file().lines().nth(1).unwrap().replace(&turn(1).to_string(), &turn(9).to_string());
         assert!(user.contains(&turn(9).to_string()), "{user}");
-        let file = stage.disk.open(Path::new("/w/sessions/api.stage.jsonl"), Open::Write).unwrap();
+        let file = stage.disk.open(Path::new("/w/sessions/websocket.stage.jsonl"), Open::Write).unwrap();
         file.write_at(format!("{user}\n").as_bytes(), file.length().unwrap()).unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
         let (reply, record) = oneshot::channel();
@@ -90,7 +90,7 @@ fn a_session_that_cannot_write_its_file_loads_all_the_same() {
         stage.turn("one", "1").await;
         stage.filed(3).await;
         stage.status().await;
-        stage.disk.remove(Path::new("/w/sessions/api.stage.jsonl")).unwrap();
+        stage.disk.remove(Path::new("/w/sessions/websocket.stage.jsonl")).unwrap();
         stage.mail(Mail::Passivate);
         stage.asleep().await;
         stage.disk.set_full(true);
@@ -111,7 +111,7 @@ fn what_somebody_else_wrote_into_the_file_is_seen_by_the_next_turn() {
             "{{\"type\":\"message\",\"id\":\"feed\",\"parentId\":\"{parent}\",\"timestamp\":\"2026-01-01T00:00:00Z\",\
              \"message\":{{\"role\":\"user\",\"content\":\"by hand\"}}}}\n"
         );
-        let file = stage.disk.open(Path::new("/w/sessions/api.stage.jsonl"), Open::Write).unwrap();
+        let file = stage.disk.open(Path::new("/w/sessions/websocket.stage.jsonl"), Open::Write).unwrap();
         file.write_at(line.as_bytes(), file.length().unwrap()).unwrap();
         stage.say("two");
         let call = stage.called().await;

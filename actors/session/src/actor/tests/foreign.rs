@@ -4,7 +4,7 @@ use protocol::provider::Permit;
 
 use super::*;
 
-const FILE: &str = "/w/sessions/api.stage.jsonl";
+const FILE: &str = "/w/sessions/websocket.stage.jsonl";
 
 fn append(stage: &Stage, bytes: &[u8]) {
     let file = stage.disk.open(Path::new(FILE), Open::Write).unwrap();

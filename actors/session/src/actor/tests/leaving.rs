@@ -108,5 +108,5 @@ fn a_stateless_session_is_moved_away_after_its_turn() {
 fn an_idle_session_is_small() {
     assert!(size_of::<crate::Session>() < 300, "{}", size_of::<crate::Session>());
     assert!(size_of::<super::super::Live>() < 640, "{}", size_of::<super::super::Live>());
-    assert_eq!(key().as_str(), "api:stage");
+    assert_eq!(key().as_str(), "websocket:stage");
 }

@@ -19,7 +19,7 @@ fn a_permit_that_nobody_is_granted_is_not_waited_for_longer() {
         let ask = stage.permits.next().await;
         for _ in 0..3 {
             pass(STALL - Duration::from_secs(10)).await;
-            stage.granted.beat(stage.now());
+            stage.moves.beat(stage.now());
         }
         assert!(!ask.cancel.is_cancelled(), "the queue moves");
         let (_, finished) = stage.finished().await;

@@ -23,7 +23,7 @@ fn a_plain_turn_is_answered_saved_and_written() {
         let file = stage.file();
         let lines: Vec<&str> = file.lines().collect();
         assert_eq!(lines.len(), 5, "a header and four messages");
-        assert!(lines[0].contains(r#""sessionKey":"api:stage""#));
+        assert!(lines[0].contains(r#""sessionKey":"websocket:stage""#));
         let books = stage.journal.books();
         assert_eq!(books.lines.iter().map(|line| &*line.text).collect::<Vec<_>>(), lines);
         let view = books.views.last().unwrap();
@@ -168,7 +168,7 @@ fn a_first_answer_that_cannot_be_held_leaves_a_whole_transcript() {
         stage.complete(&call, calls(&["exec"]));
         assert_eq!(stage.finished().await.1.result, TurnResult::Failed);
         stage.filed(3).await;
-        assert!(stage.file().lines().next().unwrap().contains(r#""sessionKey":"api:stage""#));
+        assert!(stage.file().lines().next().unwrap().contains(r#""sessionKey":"websocket:stage""#));
         assert!(stage.tools.try_next().is_none());
     });
 }

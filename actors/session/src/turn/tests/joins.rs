@@ -239,14 +239,14 @@ fn the_oldest_of_too_many_are_dropped_and_the_next_turn_is_told() {
 #[test]
 fn of_too_many_dropped_messages_the_newest_are_told_and_how_many_there_were_before() {
     for (drop, told) in [
-        (QueueDrop::Summarize, Some("[Messages that were dropped]\n(2 older ones are left out)\n- 6")),
+        (QueueDrop::Summarize, Some("[Messages that were dropped]\n(2 older ones are left out)\n- day")),
         (QueueDrop::Old, None),
     ] {
         let mut world = among_calls(QueueRules { cap: 1, drop, ..mode(QueueMode::Followup) }, 7);
         for step in [Step::ToolEnds(0), Step::Durable, Step::ToolEnds(0), Step::Durable, Step::Permit, Step::Answer] {
             world.take(step);
         }
-        // Two of the five that are dropped are commands, which no model is told.
+        // Two of the five that are dropped are commands, which no model is told, and the last begins a new conversation.
         (0..6).for_each(|_| [Step::Durable, Step::View, Step::Read].into_iter().for_each(|step| world.take(step)));
         world.take(Step::Permit);
         let (_, body, _) = world.machine.body().unwrap();
