@@ -127,7 +127,7 @@ async fn converse(door: Arc<Listening>, client_id: String, socket: WebSocket, (p
     let gone = CancellationToken::new();
     let (sink, stream) = socket.split();
     let writer = Writer {
-        doors: door.doors.clone(),
+        clock: Arc::clone(&door.doors.ports.clock),
         outlet: Arc::clone(&outlet),
         showing: door.config.showing,
         stopping: door.stopping.clone(),

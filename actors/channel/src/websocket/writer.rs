@@ -4,16 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
+use axum::extract::ws::{CloseFrame, Message as WsMessage};
 use domain::ids::TurnId;
-use futures::SinkExt;
-use futures::stream::SplitSink;
+use futures::{Sink, SinkExt};
 use protocol::turn::TurnProgress;
+use supervision::ports::Clock;
 use tokio_util::sync::CancellationToken;
 
 use super::Showing;
 use super::shows::Shows;
-use crate::doors::Doors;
 use crate::hub::outlet::{Out, Outlet};
 use crate::hub::{CHAT_PREFIX, Shown};
 
@@ -34,9 +33,14 @@ pub(crate) enum Note {
     Close { code: u16, reason: &'static str },
 }
 
+/// Where frames are written.
+pub(crate) trait Socket: Sink<WsMessage, Error = axum::Error> + Unpin {}
+
+impl<S: Sink<WsMessage, Error = axum::Error> + Unpin> Socket for S {}
+
 /// The writing half.
 pub(crate) struct Writer {
-    pub(crate) doors: Doors,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) outlet: Arc<Outlet<Note>>,
     pub(crate) showing: Showing,
     /// The process begins to stop: leave as soon as no turn of one's own is open.
@@ -67,7 +71,7 @@ struct Held {
 
 impl Writer {
     /// Writes until the connection ends.
-    pub(crate) async fn run(self, mut socket: SplitSink<WebSocket, WsMessage>) {
+    pub(crate) async fn run(self, mut socket: impl Socket) {
         let _gone = self.gone.clone().drop_guard();
         let mut frames = Frames::default();
         let goodbye = loop {
@@ -82,7 +86,7 @@ impl Writer {
                 () = self.stopping.cancelled(), if !self.stopping.is_cancelled() => continue,
                 () = std::future::ready(()), if stopping => break (1001, "the gateway is stopping"),
             };
-            let now_ms = self.doors.ports.clock.wall_ms();
+            let now_ms = self.clock.wall_ms();
             for out in batch {
                 frames.take(out, self.showing, now_ms);
             }
@@ -106,7 +110,7 @@ impl Writer {
     }
 }
 
-async fn write(socket: &mut SplitSink<WebSocket, WsMessage>, frames: &mut Frames) -> Result<(), axum::Error> {
+async fn write(socket: &mut impl Socket, frames: &mut Frames) -> Result<(), axum::Error> {
     for text in frames.texts.drain(..) {
         socket.feed(WsMessage::Text(text.into())).await?;
     }
@@ -153,3 +157,6 @@ impl Frames {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
