@@ -6,7 +6,7 @@ use actix::{AsyncContext, Context, Handler, SpawnHandle};
 use domain::heartbeat::{judge, request};
 use domain::ids::{Attempt, Epoch, TurnId};
 use protocol::metrics::ByKind;
-use protocol::provider::{AskPermit, Complete, Event, Permit};
+use protocol::provider::{AskPermit, Complete, Event, Permit, Urgency};
 use protocol::supervision::Kind;
 use protocol::turn::Stamp;
 use supervision::tell;
@@ -31,8 +31,13 @@ impl Heartbeat {
     pub(super) fn evaluate(&mut self, beat: Beat, turn: TurnId, report: String, ctx: &mut Context<Self>) {
         let stamp = Stamp { epoch: Epoch(0), turn, attempt: Attempt::FIRST, round: ROUND };
         let cancel = CancellationToken::new();
-        let ask =
-            AskPermit { stamp, key: self.key.clone(), cancel: cancel.clone(), reply_to: ctx.address().recipient() };
+        let ask = AskPermit {
+            stamp,
+            key: self.key.clone(),
+            urgency: Urgency::Turn,
+            cancel: cancel.clone(),
+            reply_to: ctx.address().recipient(),
+        };
         let late =
             ctx.run_later(TAKES_MAX, |heart, ctx| heart.silent("nobody decided in time whether it is told", ctx));
         self.stage = Stage::Asking { beat, report, call: Call { stamp, cancel, late } };
