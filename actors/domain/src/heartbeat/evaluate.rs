@@ -106,7 +106,9 @@ mod tests {
     fn answer(name: &str, arguments: Value) -> AssistantMessage {
         let arguments = match arguments {
             Value::Object(object) => Arguments::Object(object),
-            other => Arguments::Malformed { text: other.to_string(), problem: "no object".to_owned() },
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                Arguments::Malformed { text: other.to_string(), problem: "no object".to_owned() }
+            }
         };
         let call = ToolCall { id: ToolCallId("c".into()), name: name.to_owned(), arguments };
         AssistantMessage { calls: vec![call], stop: StopReason::ToolUse, ..AssistantMessage::new("", "p", "m") }
