@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use channel::hub::{Keep, Shown, Sink, Watch};
 use domain::body::{TurnBody, body_hash};
+use domain::command;
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use futures::Stream;
 use protocol::journal::{AcceptedState, DuplicateState, Enqueue, Enqueued};
@@ -115,7 +116,7 @@ impl App {
             Joins::No => Route::Reply,
         };
         let source = Source::new("cli")?;
-        let lane = Lane::of(&source, &route);
+        let lane = Lane::of_message(&source, &route, &command::parse(text));
         let turn = TurnId(self.ports().ids.uuid_v7());
         let body = TurnBody::text(text).encode();
         let enqueue = Enqueue {

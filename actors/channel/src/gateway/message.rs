@@ -78,7 +78,10 @@ pub(super) async fn say(
         return error(400, "bad_body", "\"content\" is empty");
     }
     let doors = &gateway.doors;
-    if let Some(control) = AtOnce::of(command::parse(&content)) {
+    let (parsed, route) = (command::parse(&content), if joins { Route::Live } else { Route::Reply });
+    let source = source("cli");
+    let lane = Lane::of_message(&source, &route, &parsed);
+    if let Some(control) = AtOnce::of(parsed) {
         let result = match &control {
             AtOnce::Control(_) => TurnResult::Done,
             AtOnce::Refused(_) => TurnResult::Failed,
@@ -92,8 +95,6 @@ pub(super) async fn say(
     let outlet = Outlet::<Infallible>::new(OUTLET_BYTES_MAX, gateway.doors.outflow(Door::Admin));
     let sink: Arc<dyn Sink> = Arc::<Outlet<Infallible>>::clone(&outlet);
     let watch = doors.hub.watch_turn(&key, turn, Keep::Yes, Arc::clone(&sink));
-    let (source, route) = (source("cli"), if joins { Route::Live } else { Route::Reply });
-    let lane = Lane::of(&source, &route);
     let verdict = doors.submit(Submission {
         key: key.clone(),
         turn,
