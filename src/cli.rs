@@ -125,10 +125,13 @@ pub enum Command {
     )]
     Deadletters(Deadletters),
     /// Sub-agents: those that run or have ended, and reports that were not taken
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  greenroom subagents list")]
     Subagents(Subagents),
     /// Jobs that are due at times: list, make, remove, run them
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  greenroom cron list\n  greenroom cron add --message \"Look at the logs\" --every 30m"
+    )]
     Cron(Cron),
     /// Tell a session something that another program has to say; needs no running gateway
     Trigger(TriggerArgs),

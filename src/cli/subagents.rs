@@ -12,6 +12,7 @@ pub enum Subagents {
     #[command(after_help = "Example:\n  greenroom subagents list --json")]
     List(Output),
     /// One of them, with what it said last
+    #[command(after_help = "Example:\n  greenroom subagents show 0193e0a1-7b1c-5000-8000-000000000001")]
     Show {
         /// Its run, as `list` prints it
         run: RunId,
@@ -20,6 +21,7 @@ pub enum Subagents {
         output: Output,
     },
     /// Stop one that runs; its parent is told
+    #[command(after_help = "Example:\n  greenroom subagents cancel 0193e0a1-7b1c-5000-8000-000000000001")]
     Cancel {
         /// Its run, as `list` prints it
         run: RunId,
@@ -28,6 +30,7 @@ pub enum Subagents {
         output: Output,
     },
     /// Do the same task once more, as a new run
+    #[command(after_help = "Example:\n  greenroom subagents retry 0193e0a1-7b1c-5000-8000-000000000001")]
     Retry {
         /// Its run, as `list` prints it
         run: RunId,

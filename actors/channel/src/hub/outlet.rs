@@ -29,9 +29,9 @@ pub(crate) const OUTLET_CHAT_BYTES: usize = 2048;
 /// What an item costs besides its text.
 const ITEM_BYTES: usize = 200;
 
-/// Items of the greatest cost that may wait. An answer can be larger than everything that may wait, and comes up to three
-/// times (as it is said, as the end of its stream, as the end of its turn): each costs this part at most, as no client can
-/// take it faster than it is sent.
+/// Items of the greatest cost that may wait. An answer can be larger than everything that may wait, and comes whole twice
+/// (as the end of its stream, as the end of its turn): each costs this part at most, as no client can take it faster than it
+/// is sent. Pieces of text, which grow as they are merged, cost all that they have.
 const LARGE_ITEMS_MAX: usize = 4;
 
 /// One thing for the connection's writer.
@@ -157,21 +157,31 @@ impl<N: Send + 'static> Sink for Outlet<N> {
     }
 }
 
+impl<N> Item<N> {
+    fn cost(&self, cost_max: usize) -> usize {
+        match &self.out {
+            Out::Shown(shown) if is_piece(shown) => self.bytes,
+            Out::Shown(_) | Out::Note(_) => self.bytes.min(cost_max),
+        }
+    }
+}
+
 impl<N> Queue<N> {
-    /// Adds an item, which costs `cost_max` at most.
+    /// Adds an item, which costs `cost_max` at most if it comes whole.
     fn push(&mut self, out: Out<N>, text_bytes: usize, cost_max: usize) {
         if let (Some(Item { out: Out::Shown(last), bytes }), Out::Shown(next)) = (self.items.back_mut(), &out)
             && join(last, next)
         {
-            self.cost += (*bytes + text_bytes).min(cost_max) - (*bytes).min(cost_max);
+            self.cost += text_bytes;
             self.bytes += text_bytes;
             *bytes += text_bytes;
             return;
         }
         let bytes = text_bytes + ITEM_BYTES;
+        let item = Item { out, bytes };
         self.bytes += bytes;
-        self.cost += bytes.min(cost_max);
-        self.items.push_back(Item { out, bytes });
+        self.cost += item.cost(cost_max);
+        self.items.push_back(item);
     }
 
     /// Merges all deltas of one stream between two of its other events, also where events of other turns lie between.
@@ -195,9 +205,14 @@ impl<N> Queue<N> {
             open.insert(stream, kept.len());
             kept.push_back(item);
         }
-        self.cost = kept.iter().map(|item| item.bytes.min(cost_max)).sum();
+        self.cost = kept.iter().map(|item| item.cost(cost_max)).sum();
         self.items = kept;
     }
+}
+
+/// Whether it is a piece of text, to which others are appended.
+fn is_piece(shown: &Shown) -> bool {
+    matches!(shown.event.what, TurnProgress::Delta(_) | TurnProgress::Reasoning(_))
 }
 
 /// Appends `next` to `last` when both are text of the same stream.
@@ -314,15 +329,22 @@ mod tests {
     fn an_answer_that_is_larger_than_all_that_may_wait_passes_and_a_slow_client_still_is_one() {
         let outlet = Outlet::<Infallible>::new(1000, Outflow::default());
         let large = "x".repeat(2000);
-        (0..20).for_each(|_| outlet.show(&delta(1, 1, &"x".repeat(100))));
+        (0..2).for_each(|_| outlet.show(&delta(1, 1, &"x".repeat(100))));
         outlet.show(&shown(1, 2, TurnProgress::StreamEnd { text: large.as_str().into(), more: false, merge: false }));
         outlet.show(&shown(1, 3, TurnProgress::Notice(large.as_str().into())));
         assert!(!outlet.slow.is_cancelled());
-        assert_eq!(outlet.outflow.bytes.get(), 3 * (2000 + i64::try_from(ITEM_BYTES).unwrap()));
+        assert_eq!(outlet.outflow.bytes.get(), 200 + 2 * 2000 + 3 * i64::try_from(ITEM_BYTES).unwrap());
         assert_eq!(taken(&outlet).len(), 3);
         for seq in 4..=8 {
             outlet.show(&shown(1, seq, TurnProgress::Notice(large.as_str().into())));
         }
+        assert!(outlet.slow.is_cancelled());
+    }
+
+    #[test]
+    fn text_that_is_merged_costs_all_of_it() {
+        let outlet = Outlet::<Infallible>::new(1000, Outflow::default());
+        (0..20).for_each(|seq| outlet.show(&delta(1, seq, &"x".repeat(100))));
         assert!(outlet.slow.is_cancelled());
     }
 
