@@ -178,6 +178,11 @@ async fn watchers_are_told_when_room_is_made_and_a_kill_in_the_middle_loses_noth
         }
     }
     assert!(told, "{:?}", place.events());
+    // However much the last turns have summarised, there is something left to.
+    for number in 0..10 {
+        socket.say("room", "short", &format!("s{number}")).await;
+        socket.until("turn_end").await;
+    }
     // The answer to the request for a summary takes its time; the process is killed before it is there.
     let before = model.requests().len();
     socket.say("room", "/compact [[delay=1500]] [[say=the summary]]", "c1").await;

@@ -40,7 +40,7 @@ const KINDS: Says = Says::One(&[
     "delivery",
 ]);
 const DOORS: Says = Says::One(&["ws", "api", "webhook", "hook", "admin"]);
-const CHANNELS: Says = Says::One(&["webhook"]);
+const CHANNELS: Says = Says::One(&["session", "webhook"]);
 const PROVIDERS: Says = Says::One(&["offline"]);
 const RESULTS_OF_SILENCE: Says = Says::One(&["done", "nothing", "overtaken", "unreachable", "failed"]);
 const TOOLS: Says =

@@ -58,7 +58,8 @@ async fn a_session_keeps_the_model_and_the_thinking_that_it_was_set_to() {
     let status = told(&gateway, "ann", "/status").await;
     let lines: Vec<&str> = status.lines().collect();
     assert_eq!(&lines[..2], ["Idle.", "Model: small (preset fast), thinking: high."]);
-    assert!(lines[2].starts_with("Conversation: 2 messages, ") && lines[2].ends_with(" of 200000 tokens (0 %)."));
+    assert!(lines[2].starts_with("Conversation: 2 messages, "), "{status}");
+    assert!(lines[2].contains(" of 200000 tokens ("), "{status}");
     assert!(lines[3].starts_with("Last model call: ") && lines[4].starts_with("Greenroom 0."), "{status}");
     assert!(status.ends_with(", 0 turns running."), "{status}");
     let (fill, context) =

@@ -96,7 +96,7 @@ const PLANTED: [(Bug, u64, u64); 15] = [
     (Bug::NoViewRepair, 1, 20),
     (Bug::NoDedupe, 1, 10),
     (Bug::LostPoke, 1, 20),
-    (Bug::NaivePassivation, 108, 200),
+    (Bug::NaivePassivation, 381, 200),
     (Bug::NewestFirst, 2, 10),
     (Bug::ToolRerun, 14, 20),
     (Bug::DoubleReply, 1, 20),

@@ -212,7 +212,7 @@ async fn what_waits_to_be_collected_is_collected_by_the_next_process() {
     let gateway = place.start().await;
     gateway.settle().await;
     let journal = gateway.admin("status").await["journal"].clone();
-    assert_eq!((&journal["done"], &journal["open"]), (&json!(6), &json!(0)));
+    assert_eq!((&journal["done"], &journal["open"]), (&json!(5), &json!(0)), "those that were open");
     assert_eq!(gateway.terminate().await, Some(0));
     assert_eq!(model.requests().len(), 3);
     let lines = place.transcript("websocket.room");
@@ -313,7 +313,8 @@ async fn too_many_messages_are_refused_or_dropped() {
             assert_eq!(socket.until("turn_end").await["result"], "done", "{drop}");
         }
         let last = shown(model.requests().last().unwrap());
-        let count = |part: &str| last.iter().map(|(_, text)| text.matches(part).count()).sum::<usize>();
+        let said = last.iter().filter(|(role, _)| role == "user");
+        let count = |part: &str| said.clone().map(|(_, text)| text.matches(part).count()).sum::<usize>();
         // What its sender was told to send again stands in no request, but for the list of what was dropped.
         assert_eq!(count("waiting 1"), usize::from(drop != "old"), "{drop}: {last:?}");
         assert_eq!(count("\n- waiting 1"), usize::from(drop == "summarize"), "{drop}: {last:?}");
