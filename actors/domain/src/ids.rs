@@ -7,6 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::event::EventKind;
+
 /// Why a text is not an id of the asked kind. The text itself is not repeated: it may be hostile or long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {
@@ -198,6 +200,11 @@ impl Source {
     /// The door alone: a source may name more behind a colon.
     pub fn door(&self) -> &str {
         self.0.split_once(':').map_or(&*self.0, |(door, _)| door)
+    }
+
+    /// Whether another program told it by calling a hook.
+    pub fn is_hook(&self) -> bool {
+        self.door() == EventKind::Webhook.source()
     }
 }
 

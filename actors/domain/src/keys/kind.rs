@@ -78,9 +78,13 @@ impl SessionKind {
     }
 
     /// The kind of a turn that came through `source` into the session `key`: a main session, which channels can share,
-    /// counts as somebody else's for as long as they speak in it. The other doors let only the owner in.
+    /// counts as somebody else's for as long as they speak in it. The other doors let only the owner in. What a hook tells
+    /// comes from outside, whichever session it is told to.
     pub fn of_turn(key: &SessionKey, source: &Source, main_key: &str) -> Self {
         let kind = Key::from(key).kind(main_key);
+        if source.is_hook() {
+            return Self::Hook;
+        }
         if kind == Self::Main && !OWNERS_DOORS.contains(&source.door()) { Self::Direct } else { kind }
     }
 }

@@ -147,6 +147,9 @@ fn somebody_else_in_a_session_of_the_owners_has_not_the_owners_rights() {
         ("agent:main:main", "retry", SessionKind::Direct),
         ("telegram:-1", "cli", SessionKind::Group),
         ("hook:1", "hook", SessionKind::Hook),
+        ("agent:main:main", "hook:deploys", SessionKind::Hook),
+        ("cli:direct", "hook:deploys", SessionKind::Hook),
+        ("websocket:ann", "hook", SessionKind::Hook),
     ] {
         let (key, from) = (SessionKey::new(key).unwrap(), Source::new(source).unwrap());
         assert_eq!(SessionKind::of_turn(&key, &from, MAIN_KEY), kind, "{key} {source}");

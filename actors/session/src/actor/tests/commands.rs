@@ -75,8 +75,8 @@ fn what_is_asked_of_dream_is_answered_by_the_memory_where_that_is_open() {
 fn who_may_not_read_the_workspace_hears_nothing_of_the_memory() {
     run_paused("closed memory", async {
         let mut stage = Stage::with(|config| {
-            let closed = Policy { workspace: Access::Read, ..Policy::default_of(SessionKind::Api) };
-            config.policies = std::sync::Arc::new(Policies::new("main", [(SessionKind::Api, closed)]));
+            let closed = Policy { workspace: Access::Read, ..Policy::default_of(SessionKind::WebSocket) };
+            config.policies = std::sync::Arc::new(Policies::new("main", [(SessionKind::WebSocket, closed)]));
         });
         for command in ["/dream", "/dream-restore 3f9c0a1b", "/dream-prompt init"] {
             let told = told(&mut stage, command).await;

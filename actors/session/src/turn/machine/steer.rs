@@ -266,6 +266,8 @@ fn event_fellow(item: &InboxItem, host: &Accepted, unread: Option<LogPosition>) 
         None if unread == Some(item.at) => Fellow::No,
         None => Fellow::Unread(item.at),
         Some(accepted) if accepted.retry_of.is_some() => Fellow::No,
+        // What comes from outside may do less than the turn.
+        Some(accepted) if accepted.source.is_hook() && accepted.source != host.source => Fellow::No,
         Some(accepted) => {
             let plain = TurnBody::decode(&accepted.body).is_ok_and(|body| is_plain(&body));
             if plain { Fellow::Yes } else { Fellow::No }

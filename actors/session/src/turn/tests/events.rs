@@ -80,6 +80,17 @@ fn an_answer_that_goes_elsewhere_is_no_fellow() {
 }
 
 #[test]
+fn what_a_hook_tells_joins_no_turn_of_the_owner() {
+    let mut world = among_calls(mode(QueueMode::Steer), 1);
+    let told = Arc::new(Accepted { source: Source::new("hook:deploys").unwrap(), ..Accepted::clone(&accepted(10)) });
+    world.open.push(10);
+    world.turns.insert(turn_id(10), Kept::default());
+    world.give(Input::Queued(InboxItem { inline: Some(told), ..item(10) }));
+    world.settle();
+    assert_eq!(world.finished[&turn_id(10)], TurnResult::Done);
+}
+
+#[test]
 fn what_looks_like_a_command_is_none() {
     let now = Now { mono: Duration::ZERO, wall_ms: 0 };
     let mut machine = Machine::new(rules());
