@@ -6,7 +6,7 @@
 //! it lies: `[Attachment: <path>]`, or `[Attachment: <name>, at <path>]` when it came with a name, behind its text. Pictures that came through the API are kept in the same way, so that
 //! later turns can say where they lie.
 //!
-//! Files that no message came to name are removed after some days ([`sweep`]).
+//! Files that no message came to name are removed after some days (`sweep`).
 //!
 //! **Source of the limits and of the line:** nanobot 0.3.5.
 

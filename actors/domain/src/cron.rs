@@ -1,7 +1,7 @@
 //! Jobs that are due at times: when, what they say, and what becomes of them.
 //!
 //! A job is due at moments that its [`Schedule`] names ([`Timing`] finds them). At each one the text of the job is handed
-//! to its session as a message that no person said. The [`Scheduler`] decides which moments are used, [`file`] reads and
+//! to its session as a message that no person said. The [`Scheduler`] decides which moments are used, [`mod@file`] reads and
 //! writes `cron/jobs.json`.
 //!
 //! # Clocks that are put forward and back

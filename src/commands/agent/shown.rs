@@ -62,10 +62,14 @@ impl Shown {
             }
             Piece::Finished { text, .. } => {
                 self.end(&mut out);
-                if !text.is_empty() && text.trim() != self.last.trim() {
-                    out.push(Out::Text(format!("{text}\n")));
+                // What stands behind the last message is not said by the model: only that is new.
+                let last = std::mem::take(&mut self.last);
+                let behind = text.trim().strip_prefix(last.trim());
+                let new = behind.filter(|rest| rest.is_empty() || rest.starts_with('\n') || last.is_empty());
+                let new = new.unwrap_or(&text).trim_start();
+                if !new.is_empty() {
+                    out.push(Out::Text(format!("{new}\n")));
                 }
-                self.last.clear();
             }
         }
         out
@@ -143,5 +147,7 @@ mod tests {
         check(vec![delta("half"), Piece::Began, delta("half a"), finished("half a")], "half\nhalf a\n");
         check(vec![delta("same"), finished("same"), finished("same")], "same\nsame\n");
         check(vec![finished("")], "");
+        check(vec![delta("said"), finished("said\n\n(It rests.)")], "said\n(It rests.)\n");
+        check(vec![delta("I"), finished("I gave up.")], "I\nI gave up.\n");
     }
 }

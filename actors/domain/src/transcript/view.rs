@@ -86,7 +86,7 @@ pub fn tree(tree: &TreeIndex, mut preview: impl FnMut(Position) -> String) -> Ve
     nodes
 }
 
-/// How many characters of their ids tell entries apart that are shown together: at least [`ID_CHARS`].
+/// How many characters of their ids tell entries apart that are shown together: at least `ID_CHARS`.
 pub fn id_chars<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     let mut ids: Vec<&str> = ids.collect();
     ids.sort_unstable();
