@@ -187,6 +187,15 @@ impl Place {
     }
 }
 
+// === impl Base ===
+
+impl Base {
+    /// The agent and the place, of a key that names them.
+    pub fn of_agent(&self) -> Option<(&AgentId, &Place)> {
+        if let Self::Agent(agent, place) = self { Some((agent, place)) } else { None }
+    }
+}
+
 // === impl Key ===
 
 impl Key {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::{BadId, RunId, SessionKey, Source, ToolCallId, TurnId};
-use crate::keys::{AgentId, Base, Key, Place};
+use crate::keys::{Base, Key, Place};
 use crate::policy::{Pattern, Policies, Policy, Profile, ToolRule};
 use crate::scope::Scope;
 use crate::transcript::Entry;
@@ -117,46 +117,15 @@ pub fn label_of(task: &str) -> String {
 
 /// The key of a run's session.
 pub fn child_key(parent: &SessionKey, run: RunId) -> Result<SessionKey, BadId> {
-    let agent = match Key::from(parent).base {
-        Base::Agent(agent, _) => agent,
-        Base::Chat { .. }
-        | Base::WebSocket(_)
-        | Base::Api(_)
-        | Base::Cli(_)
-        | Base::Hook(_)
-        | Base::Cron(_)
-        | Base::Dream(_)
-        | Base::Node(_)
-        | Base::AcpBridge(_)
-        | Base::Unified
-        | Base::Heartbeat
-        | Base::Global
-        | Base::Unknown
-        | Base::Other(_) => AgentId::default(),
-    };
+    let agent = Key::from(parent).base.of_agent().map(|(agent, _)| agent.clone()).unwrap_or_default();
     SessionKey::new(&Key::of(Base::Agent(agent, Place::Subagent(run.to_string()))).to_string())
 }
 
 /// The run whose session that is, as far as its key says.
 pub fn run_of(key: &SessionKey) -> Option<RunId> {
-    match Key::from(key).base {
-        Base::Agent(_, Place::Subagent(id)) => id.parse().ok(),
-        Base::Agent(_, _)
-        | Base::Chat { .. }
-        | Base::WebSocket(_)
-        | Base::Api(_)
-        | Base::Cli(_)
-        | Base::Hook(_)
-        | Base::Cron(_)
-        | Base::Dream(_)
-        | Base::Node(_)
-        | Base::AcpBridge(_)
-        | Base::Unified
-        | Base::Heartbeat
-        | Base::Global
-        | Base::Unknown
-        | Base::Other(_) => None,
-    }
+    let base = Key::from(key).base;
+    let (_, place) = base.of_agent()?;
+    if let Place::Subagent(id) = place { id.parse().ok() } else { None }
 }
 
 /// The run that an entry says its session is.

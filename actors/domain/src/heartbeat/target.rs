@@ -19,33 +19,12 @@ pub fn channel_of(key: &SessionKey) -> Option<String> {
     if key.heartbeat {
         return None;
     }
-    match key.base {
-        Base::WebSocket(_) | Base::Unified => Some("websocket".to_owned()),
-        Base::Chat { channel, .. } => Some(channel),
-        Base::Agent(_, place) => match place {
-            Place::Direct { channel, .. } => channel,
-            Place::Group { channel, .. } | Place::Room { channel, .. } => Some(channel),
-            Place::Main(_) => Some("websocket".to_owned()),
-            Place::Cron { .. }
-            | Place::Subagent(_)
-            | Place::Hook(_)
-            | Place::ApiUser { .. }
-            | Place::ApiRequest { .. }
-            | Place::Dashboard(_)
-            | Place::Acp(_)
-            | Place::Other(_) => None,
-        },
-        Base::Api(_)
-        | Base::Cli(_)
-        | Base::Hook(_)
-        | Base::Cron(_)
-        | Base::Dream(_)
-        | Base::Node(_)
-        | Base::AcpBridge(_)
-        | Base::Heartbeat
-        | Base::Global
-        | Base::Unknown
-        | Base::Other(_) => None,
+    let is_owners = matches!(key.base, Base::Unified | Base::Agent(_, Place::Main(_)));
+    match key.channel() {
+        _ if is_owners => Some("websocket".to_owned()),
+        // Nobody waits there for what was not asked.
+        Some(_) if matches!(key.base, Base::Api(_) | Base::Cli(_)) => None,
+        channel => channel.map(str::to_owned),
     }
 }
 
