@@ -77,7 +77,7 @@ impl PushChannel for Reports {
 
 /// The message with which the report reaches the parent. The end of a run that was never read says nothing but that.
 fn message(run: RunId, delivery: &Delivery, turn: TurnId) -> Result<Enqueue, BadId> {
-    let Report { event, route, text } = serde_json::from_str(&delivery.text).unwrap_or_else(|_| Report {
+    let Report { event, route, later, text } = serde_json::from_str(&delivery.text).unwrap_or_else(|_| Report {
         event: Event {
             kind: EventKind::Subagent,
             id: run.to_string().into(),
@@ -85,15 +85,17 @@ fn message(run: RunId, delivery: &Delivery, turn: TurnId) -> Result<Enqueue, Bad
             status: Some("cancelled".into()),
         },
         route: None,
+        later: false,
         text: delivery.text.as_ref().to_owned(),
     });
+    let message_id = if later { format!("run:{run}:{}", delivery.turn) } else { format!("run:{run}") };
     let source = Source::new(event.kind.source())?;
     let body = TurnBody { event: Some(event.into()), ..TurnBody::text(text) }.encode();
     Ok(Enqueue {
         key: SessionKey::new(&delivery.route.chat)?,
         turn,
         source,
-        message_id: MessageId::new(&format!("run:{run}"))?,
+        message_id: MessageId::new(&message_id)?,
         route: route.and_then(|route| serde_json::from_value(route).ok()).unwrap_or(Route::Live),
         body_hash: body_hash(&body),
         body: body.into(),
@@ -161,12 +163,20 @@ mod tests {
         let run = RunId(Uuid::from_u128(7));
         let event = Event { kind: EventKind::Subagent, id: "7".into(), name: "toads".into(), status: None };
         let push = Route::Push(PushRoute { channel: "hook".into(), ..delivery("").route });
-        let report = Report { event: event.clone(), route: serde_json::to_value(&push).ok(), text: "5 toads".into() };
+        let report = Report {
+            event: event.clone(),
+            route: serde_json::to_value(&push).ok(),
+            later: false,
+            text: "5 toads".into(),
+        };
         let turn = TurnId(Uuid::from_u128(9));
         let text = serde_json::to_string(&report).unwrap();
         let [first, again] = [(); 2].map(|()| message(run, &delivery(&text), turn).unwrap());
         assert_eq!((&first.message_id, first.body_hash), (&again.message_id, again.body_hash));
         assert_eq!((first.key.as_str(), first.route), ("cli:direct", push));
+        let later = serde_json::to_string(&Report { later: true, ..report }).unwrap();
+        let later = message(run, &delivery(&later), turn).unwrap();
+        assert_eq!(later.message_id.as_str(), format!("{}:{}", first.message_id.as_str(), delivery("").turn));
         let body = TurnBody::decode(&first.body).unwrap();
         assert_eq!((body.event, body.content), (Some(event.into()), TurnBody::text("5 toads").content));
         let plain = message(run, &delivery("Stopped."), turn).unwrap();

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::chat::Content;
 use crate::event::Event;
-use crate::run::RunSpec;
+use crate::run::{RunSpec, Saying};
 
 /// Who said a message of the request's own context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,9 +58,12 @@ pub struct TurnBody {
     /// Who sends it, if no person said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<Arc<Event>>,
-    /// What a sub-agent is sent to do, in its first message.
+    /// What a sub-agent is sent to do, in its first message; and in others that it is told, with what they say as the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Arc<RunSpec>>,
+    /// How it is said to a sub-agent that has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saying: Option<Saying>,
     /// What is answered, if that is known already: then no model is called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub says: Option<Arc<str>>,
@@ -76,6 +79,7 @@ impl TurnBody {
             ephemeral: false,
             event: None,
             run: None,
+            saying: None,
             says: None,
         }
     }

@@ -255,10 +255,13 @@ pub fn parse(text: &str) -> Parsed {
     }
 }
 
-/// Understands a turn's message. One that brings its own conversation, or has no session to command, is text.
+/// Understands a turn's message. One that brings its own conversation, or has no session to command, is text, and so is what
+/// a sub-agent is told.
 pub fn of_body(body: &TurnBody) -> Parsed {
     match body.history {
-        HistorySource::Session if !body.ephemeral && body.event.is_none() => parse(&plain_text(&body.content)),
+        HistorySource::Session if !body.ephemeral && body.event.is_none() && body.run.is_none() => {
+            parse(&plain_text(&body.content))
+        }
         HistorySource::Session | HistorySource::Request => Parsed::Text,
     }
 }

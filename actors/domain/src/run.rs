@@ -27,6 +27,16 @@ const LABEL_CHARS_MAX: usize = 30;
 const NEVER: [&str; 8] =
     ["spawn", "subagents", "cron", "message", "gateway", "sessions_spawn", "sessions_send", "agents_list"];
 
+/// How something is said to a sub-agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Saying {
+    /// For a turn of its own, behind what it does.
+    Send,
+    /// In what it does, as soon as the calls under way have ended.
+    Steer,
+}
+
 /// What a sub-agent was sent to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,6 +105,11 @@ impl RunSpec {
         let mut policy = Policy::clone(parent);
         policy.tools.push(ToolRule { profile: Profile::Full, allow, deny });
         policy
+    }
+
+    /// The same run with another task: what it is told when it has begun.
+    pub fn goes_on_with(&self, text: &str) -> Self {
+        Self { task: text.into(), ..self.clone() }
     }
 
     /// What stands in the system prompt.

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`RunMail::Spawn`] | the tool `spawn` | [`Spawned`] or [`NotSpawned`] | the run: it will end, and its end be reported |
 //! | [`RunMail::List`] | tools, doors | [`RunRow`]s | – |
-//! | [`RunMail::Send`] | the tool `subagents` | whether it was taken | the message |
+//! | [`RunMail::Say`] | the tool `subagents`, doors | whether it was taken | the message |
 //! | [`RunMail::Wait`] | tools | [`RunRow`]s, when they have ended and their reports wait for the parent | what they say |
 //! | [`RunMail::Cancel`] | the tool `subagents`, doors | how many are being stopped | – |
 //! | [`RunMail::Retry`] | doors | [`Spawned`] or [`NotSpawned`] | as of `Spawn` |
@@ -16,8 +16,8 @@
 use std::sync::Arc;
 
 use domain::chat::Usage;
-use domain::ids::{RunId, SessionKey, TurnId};
-use domain::run::RunSpec;
+use domain::ids::{RunId, SessionKey, Source, TurnId};
+use domain::run::{RunSpec, Saying};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -47,15 +47,19 @@ pub enum RunMail {
         reply: oneshot::Sender<Vec<RunRow>>,
     },
     /// Say something to a run.
-    Send {
+    Say {
         /// Whose it is.
         parent: SessionKey,
         /// Which.
         run: RunId,
         /// The same again says nothing again.
         id: Arc<str>,
+        /// How.
+        saying: Saying,
         /// What.
         text: String,
+        /// The door of whoever says it, if people come there who may do less than the owner: the run has to be of that.
+        by: Option<Source>,
         /// Whether it was taken, or why not.
         reply: oneshot::Sender<Result<(), String>>,
     },

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Supervised, WrapFuture};
-use domain::body::{TurnBody, body_hash};
-use domain::ids::{MessageId, RunId, SessionKey, Source, TurnId};
-use domain::run::{RunSpec, run_of};
-use protocol::journal::{DuplicateState, Enqueue, Enqueued, Journal};
+use domain::ids::{RunId, SessionKey, Source, TurnId};
+use domain::run::{RunSpec, Saying, run_of};
+use protocol::journal::Journal;
 use protocol::metrics::{ByBound, ByKind, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::session::{Mail, State, TurnRecord};
-use protocol::subagent::{NotSpawned, REPORTS, RunMail, RunRow, Spawned};
+use protocol::subagent::{NotSpawned, RunMail, RunRow, Spawned};
 use protocol::supervision::Kind;
-use protocol::turn::{PushRoute, Route, TurnEnded, TurnResult, TurnWatch};
+use protocol::turn::{TurnEnded, TurnResult, TurnWatch};
 use supervision::ports::Ports;
 use supervision::{Child, Kernel, Placement, RestartPolicy, tell};
 use tokio::sync::oneshot;
 
 use crate::machine::{Ask, Effect, End, Input, Machine, OPEN_MAX, Verdict};
+use crate::said;
 
 /// Where it stands in the tree.
 const PATH: &str = "/subagent";
@@ -156,7 +156,7 @@ impl Keeper {
 
     fn begin(&mut self, spec: Arc<RunSpec>, turn: TurnId, waits: bool, ctx: &mut Context<Self>) {
         let run = spec.run;
-        let message = match first_message(&spec, turn, waits) {
+        let message = match said::first(&spec, turn, waits) {
             Ok(message) => message,
             Err(why) => return self.step(Input::Enqueued { run, verdict: Verdict::Refused(why) }, ctx),
         };
@@ -169,7 +169,7 @@ impl Keeper {
         }
         let verdict = self.deps.journal.enqueue(message);
         ctx.spawn(verdict.into_actor(self).map(move |verdict, keeper, ctx| {
-            let verdict = verdict_of(verdict);
+            let verdict = said::verdict(verdict);
             if verdict != Verdict::Accepted {
                 keeper.deps.watch.unwatch(turn);
             }
@@ -225,69 +225,40 @@ impl Keeper {
 
     fn say(
         &mut self,
-        (parent, run, id): (&SessionKey, RunId, &str),
-        text: String,
-        reply: oneshot::Sender<Result<(), String>>,
-        ctx: &mut Context<Self>,
+        (parent, run): (&SessionKey, RunId),
+        (id, saying, text): (&str, Saying, &str),
+        by: Option<&Source>,
+        (reply, ctx): (oneshot::Sender<Result<(), String>>, &mut Context<Self>),
     ) {
-        let message = match self.machine.key_of(parent, run) {
-            None => Err("there is no such sub-agent of this session".to_owned()),
-            Some(_) if text.len() > SAID_BYTES_MAX => Err("the message is too long".to_owned()),
-            Some(key) => message(key.clone(), id, Route::Live, &TurnBody::text(text), &self.deps.ports),
+        let turn = TurnId(self.deps.ports.ids.uuid_v7());
+        let spec = match self.machine.say((parent, run), (saying, by), turn) {
+            Err(why) => Err(why.to_string()),
+            Ok(_) if text.len() > SAID_BYTES_MAX => Err(format!("the message is longer than {SAID_BYTES_MAX} bytes")),
+            Ok(spec) => Ok(spec),
         };
-        let message = match message {
+        let message = match spec.and_then(|spec| said::later(&spec, turn, (id, saying), text)) {
             Ok(message) => message,
-            Err(why) => return drop(reply.send(Err(why))),
+            Err(why) => {
+                self.machine.unsaid(run, turn);
+                return drop(reply.send(Err(why)));
+            }
         };
+        // Without a watch its end is not known before the run's session is asked to stop.
+        let watched = self.deps.watch.watch(&message.key, turn, ctx.address().recipient());
         let verdict = self.deps.journal.enqueue(message);
-        ctx.spawn(verdict.into_actor(self).map(move |verdict, _, _| {
-            let taken = match verdict_of(verdict) {
+        ctx.spawn(verdict.into_actor(self).map(move |verdict, keeper, _| {
+            let verdict = said::verdict(verdict);
+            if verdict != Verdict::Accepted || watched.is_err() {
+                keeper.deps.watch.unwatch(turn);
+                keeper.machine.unsaid(run, turn);
+            }
+            let taken = match verdict {
                 Verdict::Accepted | Verdict::Open(_) | Verdict::Over(_) => Ok(()),
                 Verdict::Refused(why) => Err(why),
             };
             // Whoever asked may be gone.
             let _ = reply.send(taken);
         }));
-    }
-}
-
-fn source() -> Result<Source, String> {
-    Source::new(domain::event::EventKind::Subagent.source()).map_err(|bad| bad.to_string())
-}
-
-/// The message with which a run begins. Unless somebody waits for it, its end is reported.
-fn first_message(spec: &Arc<RunSpec>, turn: TurnId, waits: bool) -> Result<Enqueue, String> {
-    let key = spec.key().map_err(|bad| bad.to_string())?;
-    let body = TurnBody { run: Some(Arc::clone(spec)), ..TurnBody::text(&*spec.task) }.encode();
-    let route = if waits {
-        Route::Live
-    } else {
-        let (chat, thread) = (spec.parent.as_str().into(), Some(spec.run.to_string().into()));
-        Route::Push(PushRoute { channel: REPORTS.into(), account: "".into(), chat, thread })
-    };
-    let message_id = MessageId::new(&format!("run:{}", spec.run)).map_err(|bad| bad.to_string())?;
-    let (source, body_hash) = (source()?, body_hash(&body));
-    Ok(Enqueue { key, turn, source, message_id, route, body_hash, body: body.into(), retry_of: None })
-}
-
-fn message(key: SessionKey, id: &str, route: Route, body: &TurnBody, ports: &Ports) -> Result<Enqueue, String> {
-    let body = body.encode();
-    let message_id = MessageId::new(id).map_err(|bad| bad.to_string())?;
-    let turn = TurnId(ports.ids.uuid_v7());
-    let (source, body_hash) = (source()?, body_hash(&body));
-    Ok(Enqueue { key, turn, source, message_id, route, body_hash, body: body.into(), retry_of: None })
-}
-
-fn verdict_of(verdict: Result<Enqueued, oneshot::error::RecvError>) -> Verdict {
-    match verdict {
-        Ok(Enqueued::Accepted { .. }) => Verdict::Accepted,
-        Ok(Enqueued::Duplicate { turn, state: DuplicateState::Open }) => Verdict::Open(turn),
-        Ok(Enqueued::Duplicate { turn, state: DuplicateState::Ended }) => Verdict::Over(turn),
-        // The same call asks for the same run, though it may be told otherwise: of another turn's route, for one.
-        Ok(Enqueued::Conflict { turn }) => Verdict::Open(turn),
-        Ok(Enqueued::Busy { why, .. }) => Verdict::Refused(format!("too busy ({why:?}); try again later")),
-        Ok(Enqueued::Quarantined { .. }) => Verdict::Refused("its session is held back after crashes".to_owned()),
-        Ok(Enqueued::Draining) | Err(_) => Verdict::Refused("the gateway is stopping".to_owned()),
     }
 }
 
@@ -325,7 +296,9 @@ impl Handler<RunMail> for Keeper {
             },
             // Whoever asked may be gone, here as below.
             RunMail::List { parent, reply } => drop(reply.send(self.machine.rows(parent.as_ref()))),
-            RunMail::Send { parent, run, id, text, reply } => self.say((&parent, run, &id), text, reply, ctx),
+            RunMail::Say { parent, run, id, saying, text, by, reply } => {
+                self.say((&parent, run), (&id, saying, &text), by.as_ref(), (reply, ctx));
+            }
             RunMail::Wait { runs, any, reply } => {
                 let ask = self.ask();
                 self.waits.insert(ask, reply);

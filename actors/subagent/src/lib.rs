@@ -12,12 +12,14 @@
 //! | module | what |
 //! |---|---|
 //! | `machine` | what is open, who waits, what is stopped; pure |
+//! | `said` | the messages to runs; pure |
 //! | `actor` | performs it |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod actor;
 mod machine;
+mod said;
 
 pub use actor::{Deps, Keeper};
 pub use machine::{OPEN_MAX, OPEN_OF_SESSION_MAX};

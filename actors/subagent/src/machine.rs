@@ -22,6 +22,10 @@ const WAITING_MAX: usize = 1024;
 /// Characters that are kept of what a run said last.
 const TEXT_CHARS_MAX: usize = 16_000;
 
+mod later;
+
+pub use later::NotSaid;
+
 /// Names whoever waits for an answer.
 pub type Ask = u64;
 
@@ -105,6 +109,8 @@ struct Run {
     since_ms: u64,
     waits: bool,
     state: State,
+    /// Turns for what it was told when it had begun, as far as they have not ended.
+    later: Vec<TurnId>,
 }
 
 #[derive(Debug)]
@@ -146,15 +152,16 @@ impl Machine {
             Input::Wait { ask, runs, .. } => out.push(Effect::Rows(ask, self.rows_of(&runs))),
             Input::Cancel { ask, parent, run } => {
                 let is_his = |of: &&Run| parent.as_ref().is_none_or(|parent| of.spec.parent == *parent);
-                let open = self.runs.get(&run).filter(|run| run.is_open()).filter(is_his);
+                let open = self.runs.get(&run).filter(|run| run.works()).filter(is_his);
                 out.extend(open.map(|run| Effect::Stop { key: run.key.clone() }));
                 out.push(Effect::Cancelled(ask, open.is_some()));
             }
             Input::CancelChildren { parent, turn } => {
                 let of_turn = |run: &&Run| turn.is_none_or(|turn| run.spec.turn == turn);
-                let open = self.runs.values().filter(|run| run.is_open() && !run.spec.detached);
+                let open = self.runs.values().filter(|run| run.works() && !run.spec.detached);
                 let children = open.filter(|run| run.spec.parent == parent).filter(of_turn);
-                out.extend(children.map(|run| Effect::Drop { key: run.key.clone(), turn: run.turn }));
+                let drop = |run: &Run, turn| Effect::Drop { key: run.key.clone(), turn };
+                out.extend(children.flat_map(|run| run.turns().map(move |turn| drop(run, turn))));
             }
         }
         self.answer(&mut out);
@@ -176,17 +183,12 @@ impl Machine {
 
     /// The parents of the runs that are open.
     pub fn parents(&self) -> BTreeSet<&SessionKey> {
-        self.runs.values().filter(|run| run.is_open()).map(|run| &run.spec.parent).collect()
-    }
-
-    /// The key of a run of that parent.
-    pub fn key_of(&self, parent: &SessionKey, run: RunId) -> Option<&SessionKey> {
-        self.runs.get(&run).filter(|run| run.spec.parent == *parent).map(|run| &run.key)
+        self.runs.values().filter(|run| run.works()).map(|run| &run.spec.parent).collect()
     }
 
     /// The turns of the runs that are open.
     pub fn open(&self) -> impl Iterator<Item = (&SessionKey, TurnId)> {
-        self.runs.values().filter(|run| run.is_open()).map(|run| (&run.key, run.turn))
+        self.runs.values().flat_map(|run| run.turns().map(|turn| (&run.key, turn)))
     }
 
     fn spawn(
@@ -203,7 +205,7 @@ impl Machine {
             }
             return;
         }
-        let open = self.runs.values().filter(|run| run.is_open());
+        let open = self.runs.values().filter(|run| run.works());
         let all = open.clone().count();
         let own = open.filter(|run| run.spec.parent == spec.parent).count();
         let refused = match spec.key() {
@@ -217,8 +219,8 @@ impl Machine {
             Err(why) => out.push(Effect::Spawned(ask, Err(why))),
             Ok(key) => {
                 out.push(Effect::Begin { spec: Arc::clone(&spec), turn, waits });
-                let run =
-                    Run { key, turn, since_ms, waits, state: State::Starting { asks: vec![ask], end: None }, spec };
+                let state = State::Starting { asks: vec![ask], end: None };
+                let run = Run { key, turn, since_ms, waits, state, later: Vec::new(), spec };
                 self.runs.insert(run.spec.run, run);
             }
         }
@@ -265,19 +267,21 @@ impl Machine {
         out.push(Effect::Watch { key: key.clone(), turn });
         // It may have ended since it was looked for.
         out.push(Effect::AskEnd { key: key.clone(), turn });
-        self.runs.insert(spec.run, Run { key, turn, since_ms, waits: false, state: State::Running, spec });
+        let later = Vec::new();
+        self.runs.insert(spec.run, Run { key, turn, since_ms, waits: false, state: State::Running, later, spec });
     }
 
     fn turn_ended(&mut self, turn: TurnId, end: End) {
+        if self.runs.values().any(|run| run.later.contains(&turn)) {
+            return self.later_ended(turn, end);
+        }
         let Some(run) = self.runs.values_mut().find(|run| run.turn == turn && run.is_open()) else { return };
         if let State::Starting { end: early, .. } = &mut run.state {
             // The verdict of the journal is on its way.
             *early = Some(end);
             return;
         }
-        let silent = end.result == TurnResult::Done && is_silent(&end.text);
-        let text = first_chars(&end.text, TEXT_CHARS_MAX).into();
-        run.state = State::Ended { told: run.waits || silent, end: End { text, ..end } };
+        run.state = ended(end, run.waits);
         self.ended.push_back(run.spec.run);
         while self.ended.len() > ENDED_KEPT {
             if let Some(oldest) = self.ended.pop_front() {
@@ -312,16 +316,33 @@ impl Machine {
     }
 }
 
+/// The state behind an end; `waits`: whoever wants to know of it is told by other means.
+fn ended(end: End, waits: bool) -> State {
+    let silent = end.result == TurnResult::Done && is_silent(&end.text);
+    let text = first_chars(&end.text, TEXT_CHARS_MAX).into();
+    State::Ended { told: waits || silent, end: End { text, ..end } }
+}
+
 // === impl Run ===
 
 impl Run {
+    /// Whether anything of it has not ended.
+    fn works(&self) -> bool {
+        self.is_open() || !self.later.is_empty()
+    }
+
+    /// Its turns that have not ended.
+    fn turns(&self) -> impl Iterator<Item = TurnId> {
+        self.is_open().then_some(self.turn).into_iter().chain(self.later.iter().copied())
+    }
+
     fn is_open(&self) -> bool {
         !matches!(self.state, State::Ended { .. })
     }
 
     /// Whether it has ended, and its report waits for the parent.
     fn is_over(&self) -> bool {
-        matches!(self.state, State::Ended { told: true, .. })
+        self.later.is_empty() && matches!(self.state, State::Ended { told: true, .. })
     }
 
     fn spawned(&self, again: bool) -> Spawned {
@@ -332,6 +353,7 @@ impl Run {
         let (state, end) = match &self.state {
             State::Starting { .. } => ("starting", None),
             State::Running => ("running", None),
+            State::Ended { .. } if self.works() => ("running", None),
             State::Ended { end, .. } => (ended_word(end.result), Some(end)),
         };
         RunRow {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use actix::Recipient;
 use domain::ids::{RunId, SessionKey};
 use domain::request::ToolSpec;
+use domain::run::Saying;
 use domain::text::ellipsis;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -44,15 +45,16 @@ impl Tool for Subagents {
         ToolSpec {
             name: "subagents".to_owned(),
             description: "Lists, inspects, instructs, awaits and stops the sub-agents of this session.\n\
-                          `wait` returns when the named ones (or all) have ended, with `any` when one of them has; their \
+                          `send` begins a turn of its own behind what the sub-agent does, and is answered with a report \
+                          of its own; `steer` is seen between two steps of what it does. `wait` returns when the named ones (or all) have ended, with `any` when one of them has; their \
                           reports then come as events."
                 .to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "action": {"type": "string", "enum": ["list", "inspect", "send", "wait", "cancel"]},
+                    "action": {"type": "string", "enum": ["list", "inspect", "send", "steer", "wait", "cancel"]},
                     "runs": {"type": "array", "items": {"type": "string"}, "description": "Run ids or labels."},
-                    "message": {"type": "string", "description": "For send: it is seen between two steps of the sub-agent."},
+                    "message": {"type": "string", "description": "For send and steer."},
                     "any": {"type": "boolean"}
                 },
                 "required": ["action"]
@@ -97,13 +99,11 @@ async fn act(call: &Call, keeper: &Recipient<RunMail>, all: Vec<RunRow>, named: 
                 None => Outcome::error(GONE),
             }
         }
-        Some("send") => match call.text("message").filter(|text| !text.trim().is_empty()) {
-            Some(text) if !named.is_empty() => send(call, keeper, &named, text).await,
-            Some(_) | None => Outcome::error("Error: send needs runs and a message."),
-        },
+        Some("send") => say(call, keeper, &named, Saying::Send).await,
+        Some("steer") => say(call, keeper, &named, Saying::Steer).await,
         Some("cancel") if named.is_empty() => Outcome::error("Error: cancel needs runs."),
         Some("cancel") => cancel(keeper, &call.key, &named).await,
-        Some(_) | None => Outcome::error("Error: action is one of list, inspect, send, wait, cancel."),
+        Some(_) | None => Outcome::error("Error: action is one of list, inspect, send, steer, wait, cancel."),
     }
 }
 
@@ -138,12 +138,14 @@ fn shown(rows: &[RunRow], whole: bool) -> String {
     if text.is_empty() { NONE.to_owned() } else { text.trim_end().to_owned() }
 }
 
-async fn send(call: &Call, keeper: &Recipient<RunMail>, named: &[RunRow], text: &str) -> Outcome {
+async fn say(call: &Call, keeper: &Recipient<RunMail>, named: &[RunRow], saying: Saying) -> Outcome {
+    let text = call.text("message").filter(|text| !text.trim().is_empty() && !named.is_empty());
+    let Some(text) = text else { return Outcome::error("Error: send and steer need runs and a message.") };
     for row in named {
         let (reply, taken) = oneshot::channel();
         let id = RunId::of_call(call.stamp.turn, &call.id).to_string().into();
         let (parent, run, text) = (call.key.clone(), row.run, text.to_owned());
-        if tell(keeper, RunMail::Send { parent, run, id, text, reply }).is_err() {
+        if tell(keeper, RunMail::Say { parent, run, id, saying, text, by: None, reply }).is_err() {
             return Outcome::error(GONE);
         }
         match taken.await {

@@ -70,6 +70,9 @@ pub struct Report {
     /// Where the parent's answer goes; see [`RunSpec::route`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<Value>,
+    /// Whether it is of something that the run was told when it had begun: a run may have several of these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub later: bool,
     /// What it says.
     pub text: String,
 }
@@ -100,7 +103,12 @@ impl RunSpec {
     /// What a run reports; nothing if it says that there is nothing to report.
     pub fn report(&self, ended: &Ended) -> Option<Report> {
         let silent = ended.status == Status::Done && is_silent(&ended.text);
-        (!silent).then(|| Report { event: self.event(ended.status), route: self.route.clone(), text: self.told(ended) })
+        (!silent).then(|| Report {
+            event: self.event(ended.status),
+            route: self.route.clone(),
+            later: false,
+            text: self.told(ended),
+        })
     }
 
     /// The event of its report.

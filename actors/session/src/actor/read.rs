@@ -42,7 +42,7 @@ impl Session {
     pub(super) fn tell_run(&self, reply: oneshot::Sender<(Arc<RunSpec>, Option<TurnId>)>) {
         let Life::Live(live) = &self.state else { return };
         let said = live.machine.body().and_then(|(_, body, _)| body.run.clone());
-        if let Some(run) = said.or_else(|| live.ledger.tally().run.clone()) {
+        if let Some(run) = live.ledger.tally().run.clone().or(said) {
             answer(reply, (run, live.machine.first_open()));
         }
     }

@@ -10,7 +10,7 @@ use domain::ids::{Attempt, Seq, TurnId};
 use domain::prompt::Nudge;
 use domain::request::ToolSpec;
 use domain::reset::Reason;
-use domain::run::{Ended, Status};
+use domain::run::{Ended, Report, Status};
 use domain::transcript::TurnClose;
 use protocol::journal::{Accepted, InboxItem, LogPosition, Out, TurnEnd};
 use protocol::turn::{Finished, Route, TurnProgress, TurnResult};
@@ -238,7 +238,8 @@ impl Running {
             self.user_written = true;
             batch.records.extend(self.anew.map(Record::Reset));
             batch.records.extend(self.pursuit.take_new().map(Record::Goal));
-            batch.records.extend(self.body.run.clone().map(Record::Run));
+            // What it is told later does not change what it was sent to do.
+            batch.records.extend(self.body.run.clone().filter(|_| self.body.saying.is_none()).map(Record::Run));
             batch.records.push(Record::User);
         }
         batch
@@ -352,7 +353,9 @@ impl Running {
         if self.stop == Some(Why::Cancelled(Cancelled::Left)) {
             return Vec::new();
         }
-        let report = run.report(&self.run_ended(ending)).and_then(|report| serde_json::to_string(&report).ok());
+        let report = run.report(&self.run_ended(ending));
+        let report = report.map(|report| Report { later: self.body.saying.is_some(), ..report });
+        let report = report.and_then(|report| serde_json::to_string(&report).ok());
         report.map_or_else(Vec::new, |report| replies(self.item.turn, route, &report, &rules.push_limits))
     }
 

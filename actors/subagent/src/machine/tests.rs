@@ -1,6 +1,8 @@
 use domain::ids::Source;
+use domain::run::Saying;
 use uuid::Uuid;
 
+use super::later::LATER_MAX;
 use super::*;
 
 fn id(number: u128) -> RunId {
@@ -179,4 +181,49 @@ fn only_the_last_that_have_ended_are_known() {
     let rows = machine.rows(None);
     assert_eq!((rows.len(), rows[0].run), (ENDED_KEPT, id(4)));
     assert_eq!(rows[0].text.as_ref().unwrap().len(), TEXT_CHARS_MAX);
+}
+
+fn say(machine: &mut Machine, number: u128, saying: Saying, by: Option<&str>) -> Result<(), NotSaid> {
+    let (parent, by) = (SessionKey::new("cli:direct").unwrap(), by.map(|by| Source::new(by).unwrap()));
+    machine.say((&parent, id(number)), (saying, by.as_ref()), turn(100 + number)).map(|_| ())
+}
+
+#[test]
+fn what_a_run_is_told_later_is_work_of_it() {
+    let mut machine = Machine::default();
+    runs(&mut machine, spec("cli:direct", 1));
+    runs(&mut machine, spec("cli:other", 2));
+    assert_eq!(say(&mut machine, 2, Saying::Send, None), Err(NotSaid::Unknown), "another session's");
+    assert_eq!(say(&mut machine, 1, Saying::Steer, Some("webhook")), Err(NotSaid::NotHis));
+    assert_eq!(say(&mut machine, 1, Saying::Steer, Some("cli")), Ok(()));
+    machine.step(ended(1, TurnResult::Done, "5 toads"));
+    assert_eq!(states(&machine), ["running", "running"], "it has not seen what it was told");
+    machine.step(ended(101, TurnResult::Joined, ""));
+    assert_eq!(machine.rows(None)[0].text.as_deref(), Some("5 toads"));
+    assert_eq!(say(&mut machine, 1, Saying::Steer, None), Err(NotSaid::Ended));
+    assert_eq!(say(&mut machine, 1, Saying::Send, None), Ok(()));
+    machine.step(Input::Wait { ask: 9, runs: vec![id(1)], any: false });
+    let parent = SessionKey::new("cli:direct").unwrap();
+    let dropped = machine.step(Input::CancelChildren { parent, turn: None });
+    assert!(matches!(&dropped[..], [Effect::Drop { turn: of, .. }] if *of == turn(101)), "{dropped:?}");
+    machine.step(ended(101, TurnResult::Done, "and 3 newts"));
+    let told = machine.step(Input::Reported { run: id(1) });
+    assert!(matches!(&told[..], [Effect::Rows(9, rows)] if rows[0].text.as_deref() == Some("and 3 newts")));
+}
+
+#[test]
+fn a_run_that_goes_on_counts_and_what_waits_for_one_has_a_bound() {
+    let mut machine = Machine::default();
+    runs(&mut machine, spec("cli:direct", 100));
+    machine.step(ended(100, TurnResult::Done, "5"));
+    for number in 1..=OPEN_OF_SESSION_MAX as u128 {
+        runs(&mut machine, spec("cli:direct", number));
+    }
+    assert_eq!(say(&mut machine, 100, Saying::Send, None), Err(NotSaid::TooMany));
+    for _ in 0..LATER_MAX {
+        assert_eq!(say(&mut machine, 1, Saying::Send, None), Ok(()));
+    }
+    assert_eq!(say(&mut machine, 1, Saying::Send, None), Err(NotSaid::Full));
+    machine.unsaid(id(1), turn(101));
+    assert_eq!(say(&mut machine, 1, Saying::Steer, None), Ok(()));
 }

@@ -73,7 +73,7 @@ impl Machine {
         let newer = self.inbox.wanted().filter(|item| !item.event && Some(item.seq) > turn.behind);
         let first = newer.map(|item| self.fellow(item)).find(|fellow| *fellow != Fellow::No);
         match first.unwrap_or(Fellow::No) {
-            Fellow::No => {}
+            Fellow::No | Fellow::Aside => {}
             Fellow::Yes => self.stop_running(Why::Cancelled(Cancelled::Interrupted), now, out),
             Fellow::Unread(at) => self.read_body(at, out),
         }

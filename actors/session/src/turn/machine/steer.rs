@@ -4,7 +4,8 @@
 //! Before it they wait in their places, and a crash changes nothing of that; behind it nobody runs them again.
 //!
 //! Only messages that mean the same conversation are taken up: of the same door, with the same way back, that bring
-//! nothing of their own, and are no commands. The first one that is not ends the row. What is not at hand is read first.
+//! nothing of their own, and are no commands. The first one that is not ends the row, but one that a sub-agent is sent to
+//! do later, which is passed over. What is not at hand is read first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use domain::chat::{StopReason, Usage};
 use domain::command::{self, Parsed};
 use domain::ids::{Attempt, TurnId};
 use domain::queue::QueueMode;
+use domain::run::Saying;
 use protocol::journal::{Accepted, InboxItem, LogPosition, TurnEnd};
 use protocol::turn::{Finished, Lane, Route, TurnProgress, TurnResult};
 
@@ -35,6 +37,8 @@ const SKIPPED: &str = "Error: skipped: the person sent a new message meanwhile. 
 pub(super) enum Fellow {
     Yes,
     No,
+    /// It has a turn of its own later, and holds up no other one.
+    Aside,
     /// It has to be read.
     Unread(LogPosition),
 }
@@ -90,9 +94,10 @@ impl Machine {
         // In all other modes, only events are taken up.
         let said = collects || self.may_steer();
         let (mut found, mut unread, mut skips) = (Vec::new(), None, false);
-        for item in self.inbox.wanted().take(most) {
+        for item in self.inbox.wanted() {
             match self.fellow(item) {
-                _ if !said && !item.event => break,
+                _ if found.len() >= most || (!said && !item.event) => break,
+                Fellow::Aside => {}
                 Fellow::Yes => {
                     skips |= !item.event;
                     found.push(item.turn);
@@ -186,7 +191,7 @@ impl Machine {
         let Some(turn) = self.turn.as_deref() else { return Fellow::No };
         let (Some(host), unread) = (turn.open_to_others(), turn.unread) else { return Fellow::No };
         if item.event {
-            return event_fellow(item, host, unread);
+            return event_fellow(item, host, (turn.body.run.is_some(), unread));
         }
         if matches!(host.route, Route::Reply) {
             return Fellow::No;
@@ -255,23 +260,25 @@ impl Machine {
     }
 }
 
-/// Whether a turn may take up an event: one whose answer goes the same way, or is only kept.
-fn event_fellow(item: &InboxItem, host: &Accepted, unread: Option<LogPosition>) -> Fellow {
+/// Whether a turn may take up an event: one whose answer goes the same way, or is only kept. What a sub-agent is told is
+/// answered with what it was sent to do.
+fn event_fellow(item: &InboxItem, host: &Accepted, (is_run, unread): (bool, Option<LogPosition>)) -> Fellow {
     let same = match item.push_route() {
         Some(route) => host.route == Route::Push(route.clone()),
         None => true,
     };
     match item.inline.as_deref() {
-        _ if !same => Fellow::No,
+        _ if !same && !is_run => Fellow::No,
         None if unread == Some(item.at) => Fellow::No,
         None => Fellow::Unread(item.at),
         Some(accepted) if accepted.retry_of.is_some() => Fellow::No,
         // What comes from outside may do less than the turn.
         Some(accepted) if accepted.source.is_hook() && accepted.source != host.source => Fellow::No,
-        Some(accepted) => {
-            let plain = TurnBody::decode(&accepted.body).is_ok_and(|body| is_plain(&body));
-            if plain { Fellow::Yes } else { Fellow::No }
-        }
+        Some(accepted) => match TurnBody::decode(&accepted.body) {
+            Ok(TurnBody { saying: Some(Saying::Send), .. }) => Fellow::Aside,
+            Ok(body) if is_plain(&body) && (same || body.saying.is_some()) => Fellow::Yes,
+            Ok(_) | Err(_) => Fellow::No,
+        },
     }
 }
 

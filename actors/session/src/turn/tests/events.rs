@@ -1,5 +1,8 @@
 //! Messages that no person said: of the messages here the 10th is one.
 
+use domain::run::{RunSpec, Saying};
+
+use super::cases::calls;
 use super::joins::{among_calls, mode};
 use super::*;
 
@@ -127,5 +130,59 @@ fn one_that_brings_its_answer_is_one_commit_asks_no_model_and_joins_no_turn() {
         world.give(Input::Queued(answered()));
         world.settle();
         assert_eq!(world.finished[&turn_id(10)], TurnResult::Done, "{queue:?}");
+    }
+}
+
+/// The 10th, said to a sub-agent, and answered to its parent.
+fn said_to_run(saying: Saying) -> InboxItem {
+    let route = PushRoute { channel: "session".into(), account: "".into(), chat: "p".into(), thread: None };
+    let body = TurnBody { run: Some(run()), saying: Some(saying), ..TurnBody::text("/new and count newts") };
+    let said = Accepted { body: body.encode().into(), route: Route::Push(route), ..Accepted::clone(&accepted(10)) };
+    InboxItem { inline: Some(said.into()), ..item(10) }
+}
+
+fn run() -> Arc<RunSpec> {
+    let spec = serde_json::json!({"run": turn_id(7), "parent": "p:1", "turn": turn_id(6), "source": "ws", "label": "w",
+                                  "task": "count"});
+    Arc::new(serde_json::from_value(spec).unwrap())
+}
+
+/// A run whose turn, the first one, does the first of two groups of calls.
+fn run_among_calls(queue: QueueMode) -> World {
+    let mut world = World::with(mode(queue));
+    let Some(said) = said_to_run(Saying::Send).inline else { panic!("it is at hand") };
+    let body = TurnBody { run: Some(run()), ..TurnBody::text("count") };
+    let body = body.encode().into();
+    let said = Accepted { turn: turn_id(1), seq: Seq(1), body, ..Accepted::clone(&said) };
+    hand(&mut world, InboxItem { inline: Some(said.into()), event: true, ..item(1) });
+    for step in [Step::Permit, calls(&[true, false]), Step::Durable] {
+        world.take(step);
+    }
+    world
+}
+
+fn hand(world: &mut World, item: InboxItem) {
+    world.open.push(item.seq.0);
+    world.turns.insert(item.turn, Kept::default());
+    world.give(Input::Queued(item));
+}
+
+#[test]
+fn what_a_run_is_told_steers_it_or_waits_and_holds_up_nothing() {
+    for queue in MODES {
+        let mut world = run_among_calls(queue);
+        world.asides.insert(9);
+        let later = said_to_run(Saying::Send);
+        let said = later.inline.as_deref().map(|said| Accepted { turn: turn_id(9), seq: Seq(9), ..said.clone() });
+        hand(&mut world, InboxItem { turn: turn_id(9), seq: Seq(9), inline: said.map(Arc::new), ..later });
+        hand(&mut world, said_to_run(Saying::Steer));
+        world.settle();
+        assert_eq!(world.finished[&turn_id(10)], TurnResult::Joined, "{queue:?}");
+        let ended = |number| world.finished[&turn_id(number)];
+        assert_eq!((ended(1), ended(9)), (TurnResult::Done, TurnResult::Done), "{queue:?}");
+        let sent = [1, 9].map(|number| world.turns[&turn_id(number)].run);
+        assert_eq!(sent, [true, false], "what it is told later does not change what it was sent to do");
+        let reports = world.pushed.iter().filter(|row| row.turn == turn_id(9));
+        assert!(reports.clone().count() == 1 && reports.clone().all(|row| row.text.contains("\"later\":true")));
     }
 }

@@ -8,6 +8,8 @@ use super::*;
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub(super) user: bool,
+    /// Whether it says what a sub-agent was sent to do.
+    pub(super) run: bool,
     /// How often it took up messages.
     pub(super) steered: u32,
     pub(super) messages: Vec<Message>,
@@ -37,7 +39,8 @@ pub(super) fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
 
 pub(super) fn keep(kept: &mut Kept, record: Record) {
     match record {
-        Record::Said(_) | Record::Queue(_) | Record::Goal(_) | Record::Run(_) => panic!("not in these lives"),
+        Record::Said(_) | Record::Queue(_) | Record::Goal(_) => panic!("not in these lives"),
+        Record::Run(_) => assert!(!std::mem::replace(&mut kept.run, true) && !kept.user, "it is sent twice"),
         Record::Reset(_) => assert!(!kept.user, "a reset after the question"),
         Record::User => {
             assert!(!kept.user, "the user's line is there twice");

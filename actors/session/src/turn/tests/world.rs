@@ -45,6 +45,8 @@ pub(super) struct World {
     pub(super) serial: u32,
     /// Turns that were cancelled: they may be taken up without a place, to end them.
     pub(super) unwanted: BTreeSet<TurnId>,
+    /// What a run is told for later: it holds up nothing.
+    pub(super) asides: BTreeSet<u64>,
     pub(super) stalled: bool,
     pub(super) reload: bool,
     /// Transcripts that have ended.
@@ -95,6 +97,7 @@ impl World {
             pushed: Vec::new(),
             serial: 0,
             unwanted: BTreeSet::new(),
+            asides: BTreeSet::new(),
             stalled: false,
             reload: false,
             ended: 0,
@@ -289,6 +292,7 @@ impl World {
         assert!(self.joins(into.0.as_u128() as u64, seq), "{seq} joins");
         assert_eq!(open_calls(&self.turns[&into]), 0, "a message among calls and results");
         let before = self.open.iter().filter(|other| **other < seq && turn_id(**other) != into);
+        let before = before.filter(|seq| !self.asides.contains(seq));
         let passed: Vec<_> = before.filter(|seq| !self.unwanted.contains(&turn_id(**seq))).collect();
         let ends = |seq: &&u64| ended.iter().any(|(turn, _)| *turn == turn_id(**seq));
         assert!(self.queue.drop != QueueDrop::Refuse || passed.iter().all(ends), "{passed:?} wait before {seq}");
