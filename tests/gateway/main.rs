@@ -16,6 +16,7 @@ mod dreams;
 mod edits;
 mod every_step;
 mod export_whole;
+mod family;
 mod faults;
 mod follower;
 mod goals;

@@ -8,7 +8,7 @@ use testkit::model::Model;
 use crate::support::{Gateway, PATIENCE, Place, said};
 
 /// A message that sends sub-agents off, one for each of these tasks.
-fn sends(tasks: &[&str], more: Value) -> String {
+pub fn sends(tasks: &[&str], more: Value) -> String {
     let call = |(number, task): (usize, &&str)| {
         let mut arguments = json!({"task": task, "label": format!("toads {number}")});
         crate::support::merge(&mut arguments, more.clone());
@@ -19,7 +19,7 @@ fn sends(tasks: &[&str], more: Value) -> String {
 }
 
 /// The events of a transcript, by the run that they are of, with what they say.
-fn events(lines: &[Value]) -> Vec<(String, Value, String)> {
+pub fn events(lines: &[Value]) -> Vec<(String, Value, String)> {
     let events = lines.iter().filter(|line| line["customType"] == "greenroom.event");
     let told = events.map(|line| {
         let event = &line["details"]["event"];
@@ -29,7 +29,7 @@ fn events(lines: &[Value]) -> Vec<(String, Value, String)> {
     told.collect()
 }
 
-async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
+pub async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let waiting = tokio::time::timeout(PATIENCE, async {
         while !is().await {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -39,13 +39,13 @@ async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
 }
 
 /// Waits until so many turns were accepted, and all of them and their reports are through.
-async fn through(gateway: &Gateway, accepted: u64) {
+pub async fn through(gateway: &Gateway, accepted: u64) {
     until("the last turn", async || gateway.admin("status").await["journal"]["accepted"].as_u64() >= Some(accepted))
         .await;
     gateway.delivered().await;
 }
 
-fn children(place: &Place) -> Vec<String> {
+pub fn children(place: &Place) -> Vec<String> {
     let names = std::fs::read_dir(place.path().join("workspace/sessions")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names

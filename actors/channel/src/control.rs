@@ -1,18 +1,20 @@
 //! Commands that the door answers itself, at once, whatever the session is doing, and those that it refuses. Never
 //! journalled.
 
+mod runs;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use domain::chat::Usage;
 use domain::command::{Control, Parsed, help};
-use domain::ids::SessionKey;
+use domain::ids::{SessionKey, Source};
 use domain::queue::QueueAsk;
 use domain::text::{counted, ellipsis, one_line};
 use protocol::session::{About, Mail, State, Status, Stopped};
 use tokio::sync::oneshot;
 
-use crate::doors::{Door, Doors};
+use crate::doors::{Door, Doors, source};
 
 /// How long a live session may take to answer before the user is told that it does not.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -45,7 +47,7 @@ impl AtOnce {
     }
 
     /// Does it and says what came of it.
-    pub(crate) async fn perform(self, doors: &Doors, door: Door, key: &SessionKey) -> String {
+    pub(crate) async fn perform(self, doors: &Doors, (door, source): (Door, &Source), key: &SessionKey) -> String {
         match self {
             Self::Refused(text) => {
                 doors.rejected(door, "bad_command");
@@ -58,6 +60,7 @@ impl AtOnce {
                 Asked::Asleep => "Nothing is running here.".to_owned(),
                 Asked::Silent => SILENT.to_owned(),
             },
+            Self::Control(Control::Subagents(ask)) => runs::follow(doors, door.strangers(source), key, ask).await,
             Self::Control(Control::Queue(ask)) => queue(doors, key, ask).await,
             Self::Control(Control::Status) => match awake(doors, key).await {
                 Asked::Answer(status) => format!("{}\n{}", status_text(&status), process_text(doors)),
@@ -70,7 +73,7 @@ impl AtOnce {
 
 /// Does what is asked of `key` at once, from this process's own terminal, and says what came of it.
 pub async fn perform(doors: &Doors, key: &SessionKey, control: Control) -> String {
-    AtOnce::Control(control).perform(doors, Door::Admin, key).await
+    AtOnce::Control(control).perform(doors, (Door::Admin, &source("cli")), key).await
 }
 
 /// Whoever may write to a webhook need not be the owner.

@@ -186,6 +186,14 @@ impl Door {
             Self::Webhook => "/channels/webhook",
         }
     }
+
+    /// The source of messages, if those who write at the door need not be the owner.
+    pub(crate) fn strangers(self, source: &Source) -> Option<&Source> {
+        match self {
+            Self::Webhook | Self::Hook => Some(source),
+            Self::WebSocket | Self::Api | Self::Admin => None,
+        }
+    }
 }
 
 /// One message, ready for the journal.

@@ -12,6 +12,7 @@ use crate::body::{HistorySource, TurnBody};
 use crate::chat::plain_text;
 use crate::goal::{OBJECTIVE_CHARS_MAX, Status};
 use crate::queue::{self, QueueAsk};
+use crate::run::{self, RunAsk};
 use crate::tally::{DEFAULT, LEVELS};
 use crate::text::one_line;
 
@@ -37,7 +38,7 @@ pub enum Parsed {
 }
 
 /// A command that is answered at once, whatever the session is doing. Never kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Cancel the running turn.
     Stop {
@@ -48,6 +49,8 @@ pub enum Control {
     Status,
     /// Show or set what becomes of messages that come while a turn runs.
     Queue(QueueAsk),
+    /// Something of the sub-agents of the session.
+    Subagents(RunAsk),
     /// Say what commands there are.
     Help,
     /// Stop the process in order, and start it again.
@@ -179,6 +182,7 @@ pub const TABLE: &[Entry] = &[
         "/queue [steer|followup|collect|interrupt] [cap:1-100000] [drop:refuse|old|summarize] [debounce:0-600000ms]",
         "what becomes of messages that come while a turn runs; `/queue default` as configured",
     ),
+    entry("/subagents", run::ask::USAGE, "look after the sub-agents of this session"),
     entry("/new", "/new [message]", "begin a new conversation, with that message or the next"),
     entry(
         "/reset",
@@ -294,6 +298,7 @@ fn understand(name: &str, rest: &str) -> Option<Parsed> {
         ("/restart", "") => Control::Restart,
         ("/status", "") => Control::Status,
         ("/queue", rest) => Control::Queue(queue::parse(rest)?),
+        ("/subagents", rest) => Control::Subagents(run::ask::parse(rest)?),
         ("/stop", "") => Control::Stop { all: false },
         ("/stop", all) if all.eq_ignore_ascii_case("all") => Control::Stop { all: true },
         (_, _) => return understand_turn(name, rest).map(Parsed::Turn),

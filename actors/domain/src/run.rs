@@ -4,6 +4,7 @@
 //! its first message, and stands before that in its transcript as a `custom` entry of type [`RUN`], which is how it is
 //! known over restarts. Its id is made of the call that asked for it: whoever repeats that call means the same run.
 
+pub mod ask;
 mod report;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::policy::{Pattern, Policies, Policy, Profile, ToolRule};
 use crate::scope::Scope;
 use crate::transcript::Entry;
 
+pub use ask::RunAsk;
 pub use report::{Ended, REPORT_BYTES_MAX, Report, STEPS_SHOWN, Status, Step, is_silent};
 
 /// The `customType` of the entry.

@@ -161,11 +161,65 @@ pub struct RunRow {
     pub usage: Option<Usage>,
 }
 
+/// Letters with which the id of a run begins, at least, so that it is known by them.
+const ID_BEGIN_MIN: usize = 4;
+
+/// The run of these that is named so: by its id, by how that alone begins, or by its label, the newest of several.
+pub fn find<'r>(rows: &'r [RunRow], name: &str) -> Option<&'r RunRow> {
+    let newest = |is: &dyn Fn(&RunRow) -> bool| rows.iter().rev().find(|row| is(row));
+    if let Ok(id) = name.parse::<RunId>() {
+        return newest(&|row| row.run == id);
+    }
+    let begins_so = |row: &&RunRow| name.len() >= ID_BEGIN_MIN && row.run.to_string().starts_with(name);
+    let mut begin_so = rows.iter().filter(begins_so);
+    let only = begin_so.next().filter(|_| begin_so.next().is_none());
+    newest(&|row| *row.label == *name).or(only)
+}
+
 /// The word for how a run ended.
 pub fn ended_word(result: TurnResult) -> &'static str {
     match result {
         TurnResult::Done | TurnResult::Joined => "done",
         TurnResult::Failed | TurnResult::DeadLettered => "failed",
         TurnResult::Cancelled => "cancelled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: &str, label: &str) -> RunRow {
+        RunRow {
+            run: format!("{id}-0000-0000-0000-000000000007").parse().unwrap(),
+            parent: SessionKey::new("cli:direct").unwrap(),
+            key: SessionKey::new("agent:main:subagent:7").unwrap(),
+            label: label.into(),
+            state: "running",
+            turn: "00000000-0000-0000-0000-000000000008".parse().unwrap(),
+            since_ms: 1,
+            detached: false,
+            text: None,
+            usage: None,
+        }
+    }
+
+    #[test]
+    fn runs_are_named_by_ids_their_beginnings_and_labels() {
+        let rows = [row("aaaa0000", "toads"), row("aaaa1111", "newts"), row("bbbb0000", "toads")];
+        let whole = rows[1].run.to_string();
+        for (name, found) in [
+            (whole.as_str(), Some(1)),
+            ("aaaa1", Some(1)),
+            ("aaaa", None),
+            ("bbb", None),
+            ("bbbb", Some(2)),
+            ("toads", Some(2)),
+            ("frogs", None),
+            ("", None),
+            ("00000000-0000-0000-0000-000000000001", None),
+        ] {
+            assert_eq!(find(&rows, name), found.map(|at: usize| &rows[at]), "{name:?}");
+        }
     }
 }

@@ -24,8 +24,6 @@ const TEXT_CHARS_MAX: usize = 16_000;
 
 mod later;
 
-pub use later::NotSaid;
-
 /// Names whoever waits for an answer.
 pub type Ask = u64;
 

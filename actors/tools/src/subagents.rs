@@ -10,7 +10,7 @@ use domain::run::Saying;
 use domain::text::ellipsis;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use protocol::subagent::{RunMail, RunRow};
+use protocol::subagent::{RunMail, RunRow, find};
 use serde_json::{Map, Value, json};
 use supervision::tell;
 use tokio::sync::oneshot;
@@ -111,12 +111,6 @@ async fn list(keeper: &Recipient<RunMail>, parent: &SessionKey) -> Option<Vec<Ru
     let (reply, rows) = oneshot::channel();
     tell(keeper, RunMail::List { parent: Some(parent.clone()), reply }).ok()?;
     rows.await.ok()
-}
-
-/// By id, else the newest of that label.
-fn find<'r>(rows: &'r [RunRow], name: &str) -> Option<&'r RunRow> {
-    let id: Option<RunId> = name.parse().ok();
-    rows.iter().rev().find(|row| id.map_or_else(|| *row.label == *name, |id| row.run == id))
 }
 
 fn shown(rows: &[RunRow], whole: bool) -> String {

@@ -86,7 +86,7 @@ pub(super) async fn say(
             AtOnce::Control(_) => TurnResult::Done,
             AtOnce::Refused(_) => TurnResult::Failed,
         };
-        let text = control.perform(doors, Door::Admin, &key).await;
+        let text = control.perform(doors, (Door::Admin, &source), &key).await;
         let of = |name| Json::event(name).raw("turn_id", "null").raw("control", true);
         let finished = of("finished").text("result", result.word()).text("text", &text);
         return ndjson(Body::from(format!("{}\n{}\n", of("accepted").done(), finished.done())));

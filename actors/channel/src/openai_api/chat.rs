@@ -56,7 +56,7 @@ pub(crate) async fn complete(
     let key = if config.unified { Key::unified(key, MAIN_KEY) } else { key };
     if let Some(control) = AtOnce::of(command::of_body(&body)) {
         drop(room);
-        let text = control.perform(doors, Door::Api, &key).await;
+        let text = control.perform(doors, (Door::Api, &source("api")), &key).await;
         return Ok(told(
             turn,
             doors.ports.clock.wall_ms() / 1000,

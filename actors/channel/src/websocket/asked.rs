@@ -137,7 +137,8 @@ impl Asked {
                 Json::event("accepted").text("chat_id", &self.names.chat_id).text("message_id", message_id.as_str());
             push_frame(&self.outlet, json.raw("turn_id", "null").raw("control", true).done());
         }
-        let mut performed = pin!(control.perform(&self.doors, Door::WebSocket, &self.room.session));
+        let from = (Door::WebSocket, &self.room.source(&self.names.chat_id));
+        let mut performed = pin!(control.perform(&self.doors, from, &self.room.session));
         // The session is told before the first wait; its answer holds nobody up.
         let text = match futures::poll!(performed.as_mut()) {
             Poll::Ready(text) => text,

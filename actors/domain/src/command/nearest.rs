@@ -1,7 +1,13 @@
 //! Which command somebody may have meant.
 
 /// What people call commands elsewhere, and what these do here.
-const SYNONYMS: &[(&str, &str)] = &[("/cancel", "/stop"), ("/abort", "/stop"), ("/clear", "/new")];
+const SYNONYMS: &[(&str, &str)] = &[
+    ("/cancel", "/stop"),
+    ("/abort", "/stop"),
+    ("/clear", "/new"),
+    ("/agents", "/subagents"),
+    ("/runs", "/subagents"),
+];
 /// Names that ask for nothing there is: those who leave a chat need no command for that.
 const MEANT: &[&str] = &["/exit", "/quit"];
 /// What cannot be taken back, or others feel too: suggested for a slip of one letter only.

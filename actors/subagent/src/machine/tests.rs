@@ -2,7 +2,7 @@ use domain::ids::Source;
 use domain::run::Saying;
 use uuid::Uuid;
 
-use super::later::LATER_MAX;
+use super::later::{LATER_MAX, NotSaid};
 use super::*;
 
 fn id(number: u128) -> RunId {
