@@ -212,6 +212,7 @@ fn start_runs(loaded: &Loaded, ground: &Ground, keepers: &mut Keepers, ends: &Ar
         journal: keepers.journal.clone(),
         sessions: keepers.registry.clone(),
         watch: ends.clone(),
+        notes: loaded.paths.run.join("subagents.jsonl"),
     };
     let keeper = Keeper::start(&ground.kernel, &*ground.placement, parts::restart_policy(&loaded.config), deps);
     let reports = Reports::new(keepers.journal.clone(), ground.ports.clone(), keeper.clone().recipient());

@@ -27,8 +27,13 @@ fn field<'a>(item: &'a Value, name: &str) -> &'a str {
 }
 
 fn line(item: &Value) -> String {
-    let [run, state, parent, label] = ["run", "state", "parent", "label"].map(|name| field(item, name));
-    format!("{run}  {state:9}  {parent}  {label}")
+    let [run, state, parent, label, delivery] =
+        ["run", "state", "parent", "label", "delivery"].map(|name| field(item, name));
+    let delivery = match delivery {
+        "" => String::new(),
+        word => format!("  (report {word})"),
+    };
+    format!("{run}  {state:9}  {parent}  {label}{delivery}")
 }
 
 fn in_words(body: &Value) -> String {
@@ -38,16 +43,17 @@ fn in_words(body: &Value) -> String {
 }
 
 async fn list(admin: &Admin, output: Output) -> anyhow::Result<()> {
-    let body = admin.get("subagents").await?;
+    let items = admin.list("subagents").await?;
+    let undelivered = admin.get("subagents?limit=1").await?["undelivered"].take();
     if output.json {
-        return print_json(&body);
+        return print_json(&json!({"items": items, "undelivered": undelivered, "next": null}));
     }
-    let items = |name: &str| body[name].as_array().cloned().unwrap_or_default();
-    if items("items").is_empty() && items("undelivered").is_empty() {
+    let undelivered = undelivered.as_array().map(Vec::as_slice).unwrap_or_default();
+    if items.is_empty() && undelivered.is_empty() {
         return print("no sub-agents");
     }
-    items("items").iter().try_for_each(|item| print(&line(item)))?;
-    items("undelivered").iter().try_for_each(|letter| {
+    items.iter().try_for_each(|item| print(&line(item)))?;
+    undelivered.iter().try_for_each(|letter| {
         let [id, key, reason] = ["id", "key", "reason"].map(|name| field(letter, name));
         print(&format!("report not taken: {id}  {key}  {reason}; `greenroom deadletters retry {id}`"))
     })

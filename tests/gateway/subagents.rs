@@ -225,3 +225,34 @@ async fn each_of_two_hundred_is_reported_once_whatever_is_killed() {
     assert_eq!(children(&place).len(), PARENTS * CHILDREN);
     assert_eq!(gateway.admin("deadletters").await["items"], json!([]));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_ran_in_an_earlier_process_is_known_and_can_be_repeated() {
+    let model = Model::start_on_thread();
+    let place = Place::with_model(&model.url(), json!({}));
+    let gateway = place.start().await;
+    gateway.say("cli:direct", &sends(&["count [[say=5 toads]]"], json!({})), "m1").await;
+    through(&gateway, 3).await;
+    // This one is cut by the kill, and ends in the next process.
+    gateway.say("cli:direct", &sends(&["count [[delay=1500]] [[say=7 toads]]"], json!({})), "m2").await;
+    gateway.kill_nine();
+    let gateway = place.start().await;
+    through(&gateway, 2).await;
+    let items = || printed(&place, &["list"])["items"].as_array().unwrap().clone();
+    until("both of them", async || items().iter().filter(|row| row["delivery"] == "delivered").count() == 2).await;
+    let seen: Vec<Value> = items().iter().map(|row| json!([row["state"], row["parent"], row["text"]])).collect();
+    assert_eq!(seen, [json!(["done", "cli:direct", "5 toads"]), json!(["done", "cli:direct", "7 toads"])]);
+    let first = items()[0]["run"].as_str().unwrap().to_owned();
+    gateway.terminate().await;
+    let gateway = place.start().await;
+    assert_eq!(printed(&place, &["show", &first])["text"], "5 toads");
+    // The model is told the same by its tool.
+    gateway.say("cli:direct", r#"look [[tool=subagents {"action":"list"}]]"#, "m3").await;
+    gateway.delivered().await;
+    let told = said(&place.transcript("cli.direct"));
+    let listed = &told.iter().rev().find(|(role, _)| role == "toolResult").unwrap().1;
+    assert!(listed.contains("5 toads") && listed.contains("7 toads"), "{listed}");
+    assert_eq!(printed(&place, &["retry", &first])["retry_of"], first.as_str());
+    until("the third", async || items().iter().filter(|row| row["delivery"] == "delivered").count() == 3).await;
+    assert_eq!(items().len(), 3);
+}

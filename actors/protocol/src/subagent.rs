@@ -159,7 +159,17 @@ pub struct RunRow {
     /// What it has used, once it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Once it has ended and has something to report: [`PENDING`], [`DELIVERED`] or [`UNDELIVERED`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<&'static str>,
 }
+
+/// Its report is on its way to the parent.
+pub const PENDING: &str = "pending";
+/// Its report waits for the parent, or was read by it.
+pub const DELIVERED: &str = "delivered";
+/// Its report was given up: it is a dead letter.
+pub const UNDELIVERED: &str = "undelivered";
 
 /// Letters with which the id of a run begins, at least, so that it is known by them.
 const ID_BEGIN_MIN: usize = 4;
@@ -201,6 +211,7 @@ mod tests {
             detached: false,
             text: None,
             usage: None,
+            delivery: None,
         }
     }
 

@@ -1,6 +1,9 @@
 //! Performs what the machine decides.
 
+mod past;
+
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +48,8 @@ pub struct Deps {
     pub sessions: Arc<dyn Sessions>,
     /// Tells of ends.
     pub watch: Arc<dyn TurnWatch>,
+    /// Where notes of runs are kept.
+    pub notes: PathBuf,
 }
 
 /// The actor.
@@ -57,6 +62,9 @@ pub struct Keeper {
     cancels: BTreeMap<Ask, oneshot::Sender<bool>>,
     /// Whether it looks for the runs that the journal has from before.
     recovers: bool,
+    /// Sessions that were asked what they are, and did not say.
+    asked: usize,
+    notes: past::Notes,
 }
 
 /// Sessions can be started now, and those with work go on.
@@ -84,8 +92,8 @@ impl Keeper {
     }
 
     fn new(deps: Arc<Deps>) -> Self {
-        let (spawns, waits, cancels) = Default::default();
-        Self { deps, machine: Machine::default(), next: 0, spawns, waits, cancels, recovers: false }
+        let (spawns, waits, cancels, notes) = Default::default();
+        Self { deps, machine: Machine::default(), next: 0, spawns, waits, cancels, recovers: false, asked: 0, notes }
     }
 
     fn ask(&mut self) -> Ask {
@@ -98,6 +106,7 @@ impl Keeper {
             self.perform(effect, ctx);
         }
         self.deps.metrics.work.subagent_runs.set(gauge(self.machine.open().count()));
+        self.keep_notes(ctx);
     }
 
     fn perform(&mut self, effect: Effect, ctx: &mut Context<Self>) {
@@ -182,6 +191,7 @@ impl Keeper {
         if self.deps.sessions.tell(key, Mail::ReadTurn { turn, reply }).is_err() {
             return;
         }
+        let key = key.clone();
         ctx.spawn(record.into_actor(self).map(move |record, keeper, ctx| {
             let end = match record {
                 Ok(Some(TurnRecord::Ended { result, text, usage, .. })) => End { result, text: text.into(), usage },
@@ -189,20 +199,42 @@ impl Keeper {
                 Ok(Some(TurnRecord::Open)) | Err(_) => return,
                 Ok(None) => End { result: TurnResult::Cancelled, text: "".into(), usage: Default::default() },
             };
-            keeper.step(Input::Ended { turn, end }, ctx);
+            keeper.ended(key, turn, end, ctx);
         }));
+    }
+
+    /// The turn of a run ended, or one that asked for runs: these are stopped if it did not come to a good end.
+    fn ended(&mut self, key: SessionKey, turn: TurnId, end: End, ctx: &mut Context<Self>) {
+        let stopped = matches!(end.result, TurnResult::Cancelled | TurnResult::DeadLettered);
+        let input = if stopped && run_of(&key).is_none() {
+            Input::CancelChildren { parent: key, turn: Some(turn) }
+        } else {
+            Input::Ended { turn, end }
+        };
+        self.step(input, ctx);
     }
 
     /// Finds the runs that the journal has from before.
     fn look_for_runs(&mut self, ctx: &mut Context<Self>) {
+        self.machine.looks();
         let unfinished = self.deps.journal.unfinished();
         ctx.spawn(unfinished.into_actor(self).map(|unfinished, keeper, ctx| {
-            for key in unfinished.unwrap_or_default().into_iter().map(|one| one.key) {
-                if run_of(&key).is_some() {
-                    keeper.ask_run(key, ASKS_MAX, ctx);
-                }
+            let keys = unfinished.unwrap_or_default().into_iter().map(|one| one.key);
+            let runs: Vec<SessionKey> = keys.filter(|key| run_of(key).is_some()).collect();
+            keeper.asked = runs.len() + 1;
+            for key in runs {
+                keeper.ask_run(key, ASKS_MAX, ctx);
             }
+            keeper.answered(ctx);
         }));
+    }
+
+    /// One of those that were asked what they are has answered, or never will.
+    fn answered(&mut self, ctx: &mut Context<Self>) {
+        self.asked -= 1;
+        if self.asked == 0 {
+            self.step(Input::AllFound, ctx);
+        }
     }
 
     fn ask_run(&mut self, key: SessionKey, tries: u32, ctx: &mut Context<Self>) {
@@ -213,13 +245,17 @@ impl Keeper {
             Ok((spec, Some(turn))) => {
                 let now_ms = keeper.deps.ports.clock.wall_ms();
                 keeper.step(Input::Found { spec, turn, now_ms }, ctx);
+                keeper.answered(ctx);
             }
             // It has ended since.
-            Ok((_, None)) => {}
+            Ok((_, None)) => keeper.answered(ctx),
             Err(_) if tries > 0 => {
                 ctx.run_later(ASK_AGAIN, move |keeper, ctx| keeper.ask_run(key, tries - 1, ctx));
             }
-            Err(_) => tracing::warn!(session = %key, "a sub-agent does not say what it is"),
+            Err(_) => {
+                tracing::warn!(session = %key, "a sub-agent does not say what it is");
+                keeper.answered(ctx);
+            }
         }));
     }
 
@@ -284,6 +320,7 @@ impl Handler<RunMail> for Keeper {
     type Result = ();
 
     fn handle(&mut self, mail: RunMail, ctx: &mut Self::Context) {
+        let Some(mail) = self.with_notes(mail, ctx) else { return };
         match mail {
             RunMail::Spawn { spec, waits, reply } => self.spawn(spec, waits, reply, ctx),
             RunMail::Retry { run, reply } => match self.machine.spec_of(run) {
@@ -295,7 +332,7 @@ impl Handler<RunMail> for Keeper {
                 None => drop(reply.send(Err(NotSpawned::Refused("it is not known any more".to_owned())))),
             },
             // Whoever asked may be gone, here as below.
-            RunMail::List { parent, reply } => drop(reply.send(self.machine.rows(parent.as_ref()))),
+            RunMail::List { parent, reply } => self.list(parent, reply, ctx),
             RunMail::Say { parent, run, id, saying, text, by, reply } => {
                 self.say((&parent, run), (&id, saying, &text), by.as_ref(), (reply, ctx));
             }
@@ -330,11 +367,6 @@ impl Handler<TurnEnded> for Keeper {
 
     fn handle(&mut self, ended: TurnEnded, ctx: &mut Self::Context) {
         let TurnEnded { key, turn, result, text, usage, .. } = ended;
-        let stopped = matches!(result, TurnResult::Cancelled | TurnResult::DeadLettered);
-        if stopped && run_of(&key).is_none() {
-            self.step(Input::CancelChildren { parent: key, turn: Some(turn) }, ctx);
-            return;
-        }
-        self.step(Input::Ended { turn, end: End { result, text, usage } }, ctx);
+        self.ended(key, turn, End { result, text, usage }, ctx);
     }
 }

@@ -13,11 +13,13 @@
 //! |---|---|
 //! | `machine` | what is open, who waits, what is stopped; pure |
 //! | `said` | the messages to runs; pure |
+//! | `history` | what is noted of runs, for whoever asks after a restart |
 //! | `actor` | performs it |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod actor;
+mod history;
 mod machine;
 mod said;
 

@@ -8,17 +8,21 @@ use domain::ids::{RunId, SessionKey, TurnId};
 use domain::keys::Key;
 use domain::run::{RunSpec, is_silent};
 use domain::text::first_chars;
-use protocol::subagent::{NotSpawned, RunRow, Spawned, ended_word};
+use protocol::subagent::{DELIVERED, NotSpawned, PENDING, RunRow, Spawned, ended_word};
 use protocol::turn::TurnResult;
+
+use crate::history::{Note, Past};
 
 /// Runs of one session that may be open.
 pub const OPEN_OF_SESSION_MAX: usize = 5;
 /// Runs of the process that may be open.
 pub const OPEN_MAX: usize = 64;
 /// Runs that have ended and are still known.
-const ENDED_KEPT: usize = 256;
+pub const ENDED_KEPT: usize = 256;
 /// Who may wait at a time; whoever comes then is answered at once.
 const WAITING_MAX: usize = 1024;
+/// Sessions and turns that are remembered as stopped while runs from before are looked for.
+const STOPPED_MAX: usize = 1024;
 /// Characters that are kept of what a run said last.
 const TEXT_CHARS_MAX: usize = 16_000;
 
@@ -36,6 +40,10 @@ pub enum Input {
     Enqueued { run: RunId, verdict: Verdict },
     /// The journal has an open run from before.
     Found { spec: Arc<RunSpec>, turn: TurnId, now_ms: u64 },
+    /// The notes of earlier processes have these.
+    Past { runs: Vec<Past> },
+    /// All open runs from before are found.
+    AllFound,
     /// A turn ended.
     Ended { turn: TurnId, end: End },
     /// A report waits for its parent.
@@ -97,6 +105,10 @@ pub struct Machine {
     /// Those that have ended, in the order of that.
     ended: VecDeque<RunId>,
     waiting: Vec<Waiting>,
+    /// What is to be kept over restarts, and was not taken yet.
+    notes: Vec<Note>,
+    /// While runs from before are looked for: sessions, and turns of them, whose children were stopped meanwhile.
+    stopped: Option<BTreeSet<(SessionKey, Option<TurnId>)>>,
 }
 
 #[derive(Debug)]
@@ -142,6 +154,8 @@ impl Machine {
             Input::Spawn { ask, spec, waits, turn, now_ms } => self.spawn(ask, (spec, waits, turn, now_ms), &mut out),
             Input::Enqueued { run, verdict } => self.enqueued(run, verdict, &mut out),
             Input::Found { spec, turn, now_ms } => self.found(spec, turn, now_ms, &mut out),
+            Input::Past { runs } => self.past(runs, &mut out),
+            Input::AllFound => self.stopped = None,
             Input::Ended { turn, end } => self.turn_ended(turn, end),
             Input::Reported { run } => self.reported(run),
             Input::Wait { ask, runs, any } if self.waiting.len() < WAITING_MAX => {
@@ -160,6 +174,9 @@ impl Machine {
                 let children = open.filter(|run| run.spec.parent == parent).filter(of_turn);
                 let drop = |run: &Run, turn| Effect::Drop { key: run.key.clone(), turn };
                 out.extend(children.flat_map(|run| run.turns().map(move |turn| drop(run, turn))));
+                if let Some(stopped) = self.stopped.as_mut().filter(|stopped| stopped.len() < STOPPED_MAX) {
+                    stopped.insert((parent, turn));
+                }
             }
         }
         self.answer(&mut out);
@@ -252,6 +269,7 @@ impl Machine {
         let spawned = run.spawned(again);
         out.extend(asks.into_iter().map(|ask| Effect::Spawned(ask, Ok(spawned.clone()))));
         let turn = run.turn;
+        self.notes.push(run.began());
         if let Some(end) = end {
             self.turn_ended(turn, end);
         }
@@ -262,11 +280,10 @@ impl Machine {
         if self.runs.contains_key(&spec.run) {
             return;
         }
-        out.push(Effect::Watch { key: key.clone(), turn });
-        // It may have ended since it was looked for.
-        out.push(Effect::AskEnd { key: key.clone(), turn });
         let later = Vec::new();
-        self.runs.insert(spec.run, Run { key, turn, since_ms, waits: false, state: State::Running, later, spec });
+        let run = Run { key, turn, since_ms, waits: false, state: State::Running, later, spec };
+        self.notes.push(run.began());
+        self.follow(run, out);
     }
 
     fn turn_ended(&mut self, turn: TurnId, end: End) {
@@ -280,7 +297,13 @@ impl Machine {
             return;
         }
         run.state = ended(end, run.waits);
+        self.notes.extend(run.note_of_end());
         self.ended.push_back(run.spec.run);
+        self.forget();
+    }
+
+    /// Only the last that have ended are known.
+    fn forget(&mut self) {
         while self.ended.len() > ENDED_KEPT {
             if let Some(oldest) = self.ended.pop_front() {
                 self.runs.remove(&oldest);
@@ -289,8 +312,10 @@ impl Machine {
     }
 
     fn reported(&mut self, run: RunId) {
-        if let Some(State::Ended { told, .. }) = self.runs.get_mut(&run).map(|run| &mut run.state) {
-            *told = true;
+        if let Some(State::Ended { told, .. }) = self.runs.get_mut(&run).map(|run| &mut run.state)
+            && !std::mem::replace(told, true)
+        {
+            self.notes.push(Note::Reported { run });
         }
     }
 
@@ -316,9 +341,17 @@ impl Machine {
 
 /// The state behind an end; `waits`: whoever wants to know of it is told by other means.
 fn ended(end: End, waits: bool) -> State {
-    let silent = end.result == TurnResult::Done && is_silent(&end.text);
     let text = first_chars(&end.text, TEXT_CHARS_MAX).into();
-    State::Ended { told: waits || silent, end: End { text, ..end } }
+    State::Ended { told: waits || end.is_silent(), end: End { text, ..end } }
+}
+
+// === impl End ===
+
+impl End {
+    /// Whether there is nothing to report.
+    fn is_silent(&self) -> bool {
+        self.result == TurnResult::Done && is_silent(&self.text)
+    }
 }
 
 // === impl Run ===
@@ -343,6 +376,11 @@ impl Run {
         self.later.is_empty() && matches!(self.state, State::Ended { told: true, .. })
     }
 
+    fn began(&self) -> Note {
+        let Self { spec, turn, since_ms, waits, .. } = self;
+        Note::Began { spec: Arc::clone(spec), turn: *turn, since_ms: *since_ms, waits: *waits }
+    }
+
     fn spawned(&self, again: bool) -> Spawned {
         Spawned { run: self.spec.run, key: self.key.clone(), again }
     }
@@ -354,6 +392,8 @@ impl Run {
             State::Ended { .. } if self.works() => ("running", None),
             State::Ended { end, .. } => (ended_word(end.result), Some(end)),
         };
+        let reports = |end: &&End| !self.waits && !end.is_silent();
+        let told = self.is_over();
         RunRow {
             run: self.spec.run,
             parent: self.spec.parent.clone(),
@@ -365,9 +405,11 @@ impl Run {
             detached: self.spec.detached,
             text: end.map(|end| Arc::clone(&end.text)),
             usage: end.map(|end| end.usage),
+            delivery: end.filter(reports).map(|_| if told { DELIVERED } else { PENDING }),
         }
     }
 }
 
+mod past;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use domain::run::Saying;
 use domain::text::ellipsis;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use protocol::subagent::{RunMail, RunRow, find};
+use protocol::subagent::{PENDING, RunMail, RunRow, UNDELIVERED, find};
 use serde_json::{Map, Value, json};
 use supervision::tell;
 use tokio::sync::oneshot;
@@ -121,6 +121,9 @@ fn shown(rows: &[RunRow], whole: bool) -> String {
         write!(text, "- {:?}: {} (run {run}, session {key})", row.label, row.state).unwrap_or_default();
         if let Some(usage) = row.usage {
             write!(text, ", {} tokens", usage.input_tokens.saturating_add(usage.output_tokens)).unwrap_or_default();
+        }
+        if let Some(delivery @ (PENDING | UNDELIVERED)) = row.delivery {
+            write!(text, ", report {delivery}").unwrap_or_default();
         }
         match &row.text {
             Some(said) if whole => write!(text, "\n{said}").unwrap_or_default(),

@@ -174,6 +174,7 @@ mod tests {
             detached: true,
             text: Some("5\ntoads".into()),
             usage: Some(Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 0 }),
+            delivery: None,
         };
         let head = "abcdef01  toads: done, begun 7 s ago, 15 tokens, detached";
         assert_eq!(line(&row, 8000), format!("{head}: 5 toads"));

@@ -1,28 +1,42 @@
 //! Sub-agents: what is open, what has ended, and which reports were not taken.
 //!
 //! ```json
-//! {"items":[{"run":"0193…","parent":"cli:direct","key":"agent:main:subagent:0193…","label":"toads","state":"running",
-//!   "turn":"0194…","since_ms":1,"detached":false}],"undelivered":[{"id":"0194…:1","kind":"delivery",…}],"next":null}
+//! {"items":[{"run":"0193…","parent":"cli:direct","key":"agent:main:subagent:0193…","label":"toads","state":"done",
+//!   "turn":"0194…","since_ms":1,"detached":false,"text":"5 toads","usage":{…},"delivery":"delivered"}],
+//!   "undelivered":[{"id":"0194…:1","kind":"delivery",…}],"next":null}
 //! ```
 //!
+//! Oldest first, also those that ended in earlier processes, as far back as they are kept; `next` is the cursor of the
+//! following page. `delivery` of one that has ended and has something to report: `pending`, `delivered` or `undelivered`.
 //! `undelivered` are dead letters of the channel that hands reports over: `deadletters retry` opens them again.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::Response;
 use axum::routing::{get, post};
 use domain::ids::RunId;
 use protocol::subagent::{REPORTS, RunMail, RunRow};
+use serde::Deserialize;
 use serde_json::json;
 use supervision::tell;
 use tokio::sync::oneshot;
 
 use super::admin::{error, ok};
 use super::serve::Gateway;
+
+/// Items of one page.
+const PAGE_MAX: usize = 100;
+
+/// Which page.
+#[derive(Deserialize)]
+struct Asked {
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
 
 /// Why nothing is known of sub-agents.
 const SILENT: &str = "the keeper of sub-agents does not answer";
@@ -52,14 +66,35 @@ fn run_of(path: Result<Path<String>, PathRejection>) -> Result<RunId, Box<Respon
     run.ok_or_else(|| Box::new(error(400, "bad_id", "a run is named by a UUID")))
 }
 
-async fn all(State(gateway): State<Arc<Gateway>>) -> Response<Body> {
+/// The rows behind that cursor, oldest first, and the cursor of those that follow.
+fn page(mut rows: Vec<RunRow>, after: Option<(u64, RunId)>, limit: usize) -> (Vec<RunRow>, Option<String>) {
+    rows.retain(|row| after.is_none_or(|after| (row.since_ms, row.run) > after));
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| more).map(|last| format!("{}.{}", last.since_ms, last.run));
+    (rows, next)
+}
+
+fn place(cursor: &str) -> Option<(u64, RunId)> {
+    let (since_ms, run) = cursor.split_once('.')?;
+    Some((since_ms.parse().ok()?, run.parse().ok()?))
+}
+
+async fn all(State(gateway): State<Arc<Gateway>>, asked: Result<Query<Asked>, QueryRejection>) -> Response<Body> {
+    let bad = || error(400, "bad_query", "the query is cursor=<next of the page before>&limit=<number>");
+    let Ok(Query(Asked { cursor, limit })) = asked else { return bad() };
+    let after = cursor.as_deref().map(place);
+    if after == Some(None) {
+        return bad();
+    }
     let rows = match rows(&gateway).await {
         Ok(rows) => rows,
         Err(silent) => return *silent,
     };
+    let (rows, next) = page(rows, after.flatten(), limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX));
     let mut letters = gateway.doors.journal.dead_letters().await.unwrap_or_default();
     letters.retain(|letter| letter.channel.as_deref() == Some(REPORTS));
-    ok(&json!({"items": rows, "undelivered": letters, "next": null}))
+    ok(&json!({"items": rows, "undelivered": letters, "next": next}))
 }
 
 async fn one(State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, PathRejection>) -> Response<Body> {
@@ -95,5 +130,49 @@ async fn retry(State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, P
         Some(Ok(spawned)) => ok(&json!({"run": spawned.run, "key": spawned.key, "retry_of": run})),
         Some(Err(why)) => error(409, "not_spawned", &why.to_string()),
         None => error(503, "unavailable", SILENT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::ids::{SessionKey, TurnId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn row(number: u128, since_ms: u64) -> RunRow {
+        RunRow {
+            run: RunId(Uuid::from_u128(number)),
+            parent: SessionKey::new("cli:a").unwrap(),
+            key: SessionKey::new("agent:main:subagent:1").unwrap(),
+            label: "toads".into(),
+            state: "running",
+            turn: TurnId(Uuid::from_u128(1)),
+            since_ms,
+            detached: false,
+            text: None,
+            usage: None,
+            delivery: None,
+        }
+    }
+
+    #[test]
+    fn pages_follow_each_other_also_when_the_last_row_of_one_is_gone() {
+        let rows = || vec![row(7, 1), row(3, 2), row(5, 2), row(1, 9)];
+        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let mut left = rows();
+            // The oldest are let go meanwhile.
+            left.drain(..pages);
+            let (some, next) = page(left, after, 2);
+            seen.extend(some.iter().map(|row| row.run.0.as_u128()));
+            pages += 1;
+            match next {
+                Some(next) => after = place(&next),
+                None => break,
+            }
+        }
+        assert_eq!((seen, pages), (vec![7, 3, 5, 1], 2));
+        assert_eq!(["", "7", "x.y", "1.x"].map(place), [None; 4]);
     }
 }

@@ -63,7 +63,11 @@ impl Machine {
         run.later.retain(|later| *later != turn);
         match (&mut run.state, end.result) {
             (State::Ended { .. }, TurnResult::Joined) | (State::Starting { .. } | State::Running, _) => {}
-            (state @ State::Ended { .. }, _) => *state = ended(end, false),
+            (state @ State::Ended { .. }, _) => {
+                *state = ended(end, false);
+                run.waits = false;
+                self.notes.extend(run.note_of_end());
+            }
         }
     }
 }

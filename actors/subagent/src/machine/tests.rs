@@ -5,15 +5,15 @@ use uuid::Uuid;
 use super::later::{LATER_MAX, NotSaid};
 use super::*;
 
-fn id(number: u128) -> RunId {
+pub(super) fn id(number: u128) -> RunId {
     RunId(Uuid::from_u128(number))
 }
 
-fn turn(number: u128) -> TurnId {
+pub(super) fn turn(number: u128) -> TurnId {
     TurnId(Uuid::from_u128(number))
 }
 
-fn spec(parent: &str, number: u128) -> RunSpec {
+pub(super) fn spec(parent: &str, number: u128) -> RunSpec {
     RunSpec {
         run: id(number),
         parent: SessionKey::new(parent).unwrap(),
@@ -39,14 +39,14 @@ fn spawn(machine: &mut Machine, spec: RunSpec, waits: bool) -> Vec<Effect> {
 }
 
 /// Begun, and accepted by the journal.
-fn runs(machine: &mut Machine, spec: RunSpec) {
+pub(super) fn runs(machine: &mut Machine, spec: RunSpec) {
     let run = spec.run;
     assert!(matches!(&spawn(machine, spec, false)[..], [Effect::Begin { .. }]));
     let answered = machine.step(Input::Enqueued { run, verdict: Verdict::Accepted });
     assert!(matches!(&answered[..], [Effect::Spawned(_, Ok(Spawned { again: false, .. }))]), "{answered:?}");
 }
 
-fn ended(number: u128, result: TurnResult, text: &str) -> Input {
+pub(super) fn ended(number: u128, result: TurnResult, text: &str) -> Input {
     Input::Ended { turn: turn(number), end: End { result, text: text.into(), usage: Usage::default() } }
 }
 
