@@ -99,7 +99,7 @@ pub enum Command {
     Tree,
     /// Work on something until it is reached, show what that is, or end it.
     Goal(GoalAsk),
-    /// Something of Dream, which works what was said into the memory, or of what it made.
+    /// Something of Dream, which works what was said into the memory, or of what it made or follows.
     Dream(DreamAsk),
     /// The skills that there are.
     Skills,
@@ -122,7 +122,7 @@ pub enum GoalAsk {
     End(Status),
 }
 
-/// What is asked of Dream.
+/// What is asked of Dream, or of the texts that it and the heartbeat follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DreamAsk {
     /// That it begin.
@@ -131,11 +131,22 @@ pub enum DreamAsk {
     Log(Option<String>),
     /// That the version of that id be undone; without one, which there are.
     Restore(Option<String>),
-    /// What it follows.
+    /// What is followed there.
     Prompt {
+        /// Where.
+        of: Guide,
         /// And that it be written to a file, to be changed.
         init: bool,
     },
+}
+
+/// A text of the program that a file of the workspace takes the place of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guide {
+    /// What Dream follows.
+    Dream,
+    /// What the model follows that decides whether a person is told what the heartbeat found.
+    Evaluator,
 }
 
 /// A command that cannot be followed; shown as what its sender is told.
@@ -215,6 +226,11 @@ pub const TABLE: &[Entry] = &[
         "the newest versions; with one, the memory as it was before it",
     ),
     entry("/dream-prompt", "/dream-prompt [init]", "what Dream follows; with `init`, as a file to be changed"),
+    entry(
+        "/evaluator-prompt",
+        "/evaluator-prompt [init]",
+        "what decides whether you are told what the heartbeat found; with `init`, as a file to be changed",
+    ),
     entry("/skill", "/skill", "the skills of this workspace"),
     entry(
         "/trigger",
@@ -226,7 +242,7 @@ pub const TABLE: &[Entry] = &[
 ];
 
 /// Commands of other versions.
-const ABSENT: &[&str] = &["/evaluator-prompt", "/pairing"];
+const ABSENT: &[&str] = &["/pairing"];
 
 /// What chat programs send when somebody opens a chat with a bot; whatever stands behind it, they are told what there is.
 const START: &str = "/start";
@@ -347,16 +363,20 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
         ("/dream", None) => Some(Command::Dream(DreamAsk::Begin)),
         ("/dream-log", id) => one_word(id).map(|id| Command::Dream(DreamAsk::Log(id))),
         ("/dream-restore", id) => one_word(id).map(|id| Command::Dream(DreamAsk::Restore(id))),
-        ("/dream-prompt", None) => Some(Command::Dream(DreamAsk::Prompt { init: false })),
-        ("/dream-prompt", Some(init)) if init.eq_ignore_ascii_case("init") => {
-            Some(Command::Dream(DreamAsk::Prompt { init: true }))
-        }
+        ("/dream-prompt", init) => prompt(Guide::Dream, init.as_deref()),
+        ("/evaluator-prompt", init) => prompt(Guide::Evaluator, init.as_deref()),
         ("/skill", None) => Some(Command::Skills),
         ("/trigger", name) => Some(Command::Trigger(name.map(|name| one_line(&name)))),
         ("/usage", None) => Some(Command::Usage),
         ("/context", None) => Some(Command::Context),
         (_, _) => None,
     }
+}
+
+/// Asks what is followed there; `None` for another word than `init`.
+fn prompt(of: Guide, init: Option<&str>) -> Option<Command> {
+    let is_known = init.is_none_or(|word| word.eq_ignore_ascii_case("init"));
+    is_known.then_some(Command::Dream(DreamAsk::Prompt { of, init: init.is_some() }))
 }
 
 /// Nothing, or one word; `None` for more.

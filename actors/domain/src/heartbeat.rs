@@ -8,7 +8,7 @@ mod evaluate;
 mod hours;
 mod target;
 
-pub use evaluate::{EVALUATOR, NotEvaluated, Verdict, judge, request};
+pub use evaluate::{EVALUATOR, EVALUATOR_BYTES_MAX, EVALUATOR_FILE, NotEvaluated, Verdict, judge, request};
 pub use hours::{ActiveHours, BadHours};
 pub use target::{Candidate, channel_of, newest};
 

@@ -31,8 +31,8 @@ const NOTHING_SAID: &str = "Nothing has been said here yet.";
 /// What is told when everything was read anew.
 pub const REFRESHED: &str =
     "The conversation goes on. Instructions, memory and skills of the workspace were read anew.";
-/// What is told where the memory is not open.
-pub const CLOSED: &str = "The memory is not open to this session. Nothing was changed.";
+/// What is told where memory and prompts are not open.
+pub const CLOSED: &str = "That part of the workspace is not open to this session. Nothing was changed.";
 /// What is told when the memory does not answer.
 pub const NO_MEMORY: &str = "The memory did not answer; please try again.";
 /// What is told when the transcript cannot be read.

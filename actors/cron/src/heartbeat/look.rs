@@ -3,13 +3,12 @@
 use std::io;
 use std::path::Path;
 
-use domain::heartbeat::{Candidate, EVALUATOR, newest, tasks};
+use domain::heartbeat::{Candidate, EVALUATOR, EVALUATOR_FILE, newest, tasks};
 use supervision::ports::Open;
 
 use super::HeartbeatDeps;
 
 const TASKS: &str = "HEARTBEAT.md";
-const PROMPT: &str = "prompts/evaluator.md";
 /// The largest file that is read, in bytes; more is cut.
 const BYTES_MAX: usize = 256 * 1024;
 /// Sessions of one page.
@@ -47,7 +46,7 @@ pub fn look(deps: &HeartbeatDeps) -> io::Result<Found> {
         }
     }
     let Some(target) = best else { return Ok(Found::NoTarget) };
-    let evaluator = read(deps, PROMPT)?.filter(|text| !text.trim().is_empty());
+    let evaluator = read(deps, EVALUATOR_FILE)?.filter(|text| !text.trim().is_empty());
     Ok(Found::Beat { tasks, target, evaluator: evaluator.unwrap_or_else(|| EVALUATOR.to_owned()) })
 }
 

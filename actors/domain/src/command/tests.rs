@@ -58,6 +58,9 @@ fn spellings_of_commands_that_are_turns() {
         ("/label 0a1b  the  fork ", Command::Label { entry: "0a1b".to_owned(), text: text("the  fork") }),
         ("/name Plans\nfor May", Command::Name("Plans for May".to_owned())),
         ("/Title Plans\nfor June", Command::Name("Plans for June".to_owned())),
+        ("/dream-prompt", Command::Dream(DreamAsk::Prompt { of: Guide::Dream, init: false })),
+        ("/evaluator-prompt", Command::Dream(DreamAsk::Prompt { of: Guide::Evaluator, init: false })),
+        ("/Evaluator-Prompt@bot Init", Command::Dream(DreamAsk::Prompt { of: Guide::Evaluator, init: true })),
         ("/tree", Command::Tree),
         ("/usage", Command::Usage),
         ("/context", Command::Context),
@@ -72,6 +75,7 @@ fn spellings_of_commands_that_are_turns() {
         ("/name", "/name text"),
         ("/title", "/title text"),
         ("/tree x", "/tree"),
+        ("/evaluator-prompt reset", "/evaluator-prompt [init]"),
     ] {
         assert_eq!(parse(written), Parsed::Refused(Refused::Malformed { usage }), "{written:?}");
     }

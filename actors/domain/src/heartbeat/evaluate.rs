@@ -10,7 +10,11 @@ use crate::request::{ChatRequest, ToolChoice, ToolSpec};
 use crate::text::{first_chars, head_and_tail};
 
 const TOOL: &str = "evaluate_notification";
-/// What the model is told, unless `prompts/evaluator.md` of the workspace says something else.
+/// The file of the workspace that takes the place of [`EVALUATOR`], unless it has no words.
+pub const EVALUATOR_FILE: &str = "prompts/evaluator.md";
+/// Bytes that it may have.
+pub const EVALUATOR_BYTES_MAX: u64 = 256 * 1024;
+/// What the model is told.
 pub const EVALUATOR: &str = "You decide whether a person is told of what an agent did on its own. You are shown what it was \
     asked to look after, and its report. Tell the person of what they would want to know now: something done that \
     matters, something wrong, something that needs them. Do not tell them that all is well, that nothing is to be done, or \

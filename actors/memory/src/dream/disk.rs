@@ -2,7 +2,8 @@
 
 use std::io;
 
-use domain::command::DreamAsk;
+use domain::command::{DreamAsk, Guide};
+use domain::heartbeat::{EVALUATOR, EVALUATOR_BYTES_MAX, EVALUATOR_FILE};
 use domain::ids::{SessionKey, TurnId};
 use domain::memory::dream::{GUIDE, GUIDE_FILE, LINES_AT_ONCE, Running, Standing, request};
 use domain::memory::versions::{By, find, list, told};
@@ -126,27 +127,32 @@ impl Archive {
                 let randoms = [ports.ids.random(), ports.ids.random()];
                 self.undo(disk, id, (ports.clock.wall_ms(), randoms))?
             }
-            DreamAsk::Prompt { init } => self.guide(disk, *init)?,
+            DreamAsk::Prompt { of, init } => self.guide(disk, *of, *init)?,
         })
     }
 
-    fn guide(&self, disk: &dyn Disk, init: bool) -> io::Result<String> {
-        let own = read_text(disk, &self.workspace, GUIDE_FILE, GUIDE_BYTES_MAX)?;
-        Ok(match (own, init) {
+    /// Says what is followed there. A file that is there is never written over.
+    fn guide(&self, disk: &dyn Disk, of: Guide, init: bool) -> io::Result<String> {
+        let (who, command, file, built_in, bytes_max) = match of {
+            Guide::Dream => ("Dream", "/dream-prompt", GUIDE_FILE, GUIDE, GUIDE_BYTES_MAX),
+            Guide::Evaluator => {
+                let who = "What judges the heartbeat's reports";
+                (who, "/evaluator-prompt", EVALUATOR_FILE, EVALUATOR, EVALUATOR_BYTES_MAX)
+            }
+        };
+        Ok(match (read_text(disk, &self.workspace, file, bytes_max)?, init) {
+            (Some(own), _) if own.trim().is_empty() => {
+                format!("{who} follows what is built in, since {file} is empty. Nothing was changed.")
+            }
             (Some(own), _) => {
-                format!(
-                    "Dream follows {GUIDE_FILE} ({}). Nothing was changed.",
-                    counted(own.chars().count(), "character")
-                )
+                format!("{who} follows {file} ({}). Nothing was changed.", counted(own.chars().count(), "character"))
             }
             (None, true) => {
-                replace(disk, &self.workspace, GUIDE_FILE, GUIDE.as_bytes())?;
-                format!("{GUIDE_FILE} has what Dream followed until now. Change it as you like.")
+                replace(disk, &self.workspace, file, built_in.as_bytes())?;
+                format!("{file} has what was followed until now. Change it as you like.")
             }
             (None, false) => {
-                format!(
-                    "Dream follows what is built in. `/dream-prompt init` writes that to {GUIDE_FILE}, to be changed."
-                )
+                format!("{who} follows what is built in. `{command} init` writes that to {file}, to be changed.")
             }
         })
     }

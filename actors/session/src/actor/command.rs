@@ -84,8 +84,8 @@ impl Session {
         let policies = &self.shared.config.policies;
         let open = policies.of(policies.kind(self.lease.key(), source)).workspace;
         let needed = match ask {
-            DreamAsk::Log(_) | DreamAsk::Restore(None) | DreamAsk::Prompt { init: false } => Access::Read,
-            DreamAsk::Begin | DreamAsk::Restore(Some(_)) | DreamAsk::Prompt { init: true } => Access::Write,
+            DreamAsk::Log(_) | DreamAsk::Restore(None) | DreamAsk::Prompt { init: false, .. } => Access::Read,
+            DreamAsk::Begin | DreamAsk::Restore(Some(_)) | DreamAsk::Prompt { init: true, .. } => Access::Write,
         };
         if open < needed {
             let text = answers::CLOSED.to_owned();

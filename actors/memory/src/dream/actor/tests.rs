@@ -4,7 +4,9 @@ use std::sync::Mutex;
 
 use actix::Recipient;
 use domain::chat::{StopReason, Usage};
+use domain::command::Guide;
 use domain::cron::Timing;
+use domain::heartbeat::{EVALUATOR, EVALUATOR_FILE};
 use domain::ids::TurnId;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -259,6 +261,27 @@ fn what_an_earlier_life_began_is_asked_how_it_ended() {
 }
 
 #[test]
+fn the_prompt_of_the_heartbeats_judge_is_written_once_and_never_over_what_is_there() {
+    run_paused("/evaluator-prompt", async {
+        let stage = Stage::new();
+        let dreamer = stage.start(Pace::Off);
+        settle().await;
+        let asked = async |init| ask(&dreamer, DreamAsk::Prompt { of: Guide::Evaluator, init }).await;
+        assert!(asked(false).await.contains("follows what is built in. `/evaluator-prompt init`"));
+        assert_eq!(stage.read(EVALUATOR_FILE), None, "who only asks writes nothing");
+        assert!(asked(true).await.starts_with("prompts/evaluator.md has"));
+        assert_eq!(stage.read(EVALUATOR_FILE).as_deref(), Some(EVALUATOR));
+        for (own, told) in [("Tell all.", "follows prompts/evaluator.md (9 characters)"), (" \n", "is empty")] {
+            stage.write(EVALUATOR_FILE, own);
+            let answer = asked(true).await;
+            assert!(answer.contains(told) && answer.ends_with("Nothing was changed."), "{answer}");
+            assert_eq!(stage.read(EVALUATOR_FILE).as_deref(), Some(own));
+        }
+        assert_eq!(stage.read("prompts/dream.md"), None);
+    });
+}
+
+#[test]
 fn who_asks_is_told_what_is_done() {
     run_paused("/dream", async {
         let mut stage = Stage::new();
@@ -283,8 +306,8 @@ fn who_asks_is_told_what_is_done() {
         assert_eq!(stage.read(MEMORY), None);
         assert!(ask(&dreamer, DreamAsk::Restore(None)).await.starts_with(|first: char| first.is_ascii_hexdigit()));
         assert!(ask(&dreamer, DreamAsk::Log(Some("ffff0000".to_owned()))).await.contains("no version"));
-        assert!(ask(&dreamer, DreamAsk::Prompt { init: false }).await.contains("built in"));
-        ask(&dreamer, DreamAsk::Prompt { init: true }).await;
+        assert!(ask(&dreamer, DreamAsk::Prompt { of: Guide::Dream, init: false }).await.contains("built in"));
+        ask(&dreamer, DreamAsk::Prompt { of: Guide::Dream, init: true }).await;
         assert_eq!(stage.read("prompts/dream.md").as_deref(), Some(domain::memory::dream::GUIDE));
         stage.write("prompts/dream.md", "my own guide");
         stage.remember(22..=22);

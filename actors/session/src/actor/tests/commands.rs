@@ -1,6 +1,6 @@
 //! Commands that are turns.
 
-use domain::command::DreamAsk;
+use domain::command::{DreamAsk, Guide};
 use domain::keys::SessionKind;
 use domain::policy::{Access, Policies, Policy};
 use protocol::memory::{Summarised, Summary};
@@ -57,7 +57,8 @@ fn what_is_asked_of_dream_is_answered_by_the_memory_where_that_is_open() {
             ("/dream", DreamAsk::Begin),
             ("/dream-log 3f9c0a1b", DreamAsk::Log(Some("3f9c0a1b".to_owned()))),
             ("/dream-restore", DreamAsk::Restore(None)),
-            ("/dream-prompt INIT", DreamAsk::Prompt { init: true }),
+            ("/dream-prompt INIT", DreamAsk::Prompt { of: Guide::Dream, init: true }),
+            ("/evaluator-prompt", DreamAsk::Prompt { of: Guide::Evaluator, init: false }),
         ] {
             stage.say_through("cli", &TurnBody::text(command));
             let asked = stage.dream.next().await;
@@ -78,7 +79,7 @@ fn who_may_not_read_the_workspace_hears_nothing_of_the_memory() {
             let closed = Policy { workspace: Access::Read, ..Policy::default_of(SessionKind::WebSocket) };
             config.policies = std::sync::Arc::new(Policies::new("main", [(SessionKind::WebSocket, closed)]));
         });
-        for command in ["/dream", "/dream-restore 3f9c0a1b", "/dream-prompt init"] {
+        for command in ["/dream", "/dream-restore 3f9c0a1b", "/dream-prompt init", "/evaluator-prompt init"] {
             let told = told(&mut stage, command).await;
             assert!(told.contains("not open to this session"), "{command}: {told}");
         }
