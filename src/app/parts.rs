@@ -124,7 +124,7 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
         workspace: paths.workspace.clone(),
         sessions_dir: paths.sessions.clone(),
         forbidden: private(paths),
-        attachments: channel::media::MEDIA.map(|door| paths.media.join(door)).to_vec(),
+        attachments: kept(paths),
         restrict: config.tools.restrict_to_workspace,
         result_chars_max: config.agents.defaults.max_tool_result_chars,
         exec: ExecConfig {
@@ -141,6 +141,11 @@ pub fn tools(loaded: &Loaded) -> ToolsConfig {
         },
         policies: Arc::new(super::sessions::policies(config)),
     }
+}
+
+/// Where doors keep what was attached.
+pub fn kept(paths: &Paths) -> Vec<PathBuf> {
+    channel::media::MEDIA.map(|door| paths.media.join(door)).to_vec()
 }
 
 /// Where attachments lie and where they are named.

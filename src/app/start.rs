@@ -261,6 +261,7 @@ fn session_config(loaded: &Loaded, purpose: Purpose, model: &parts::Model, push_
     let (defaults, runtime) = (&loaded.config.agents.defaults, &loaded.config.runtime);
     SessionConfig {
         workspace: loaded.paths.workspace.clone(),
+        attachments: parts::kept(&loaded.paths),
         prompt: super::sessions::prompt(&loaded.config),
         provider: model.provider.clone(),
         preset: parts::preset(loaded, model),

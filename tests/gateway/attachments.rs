@@ -170,3 +170,41 @@ async fn what_no_message_came_to_name_is_removed_after_a_week_and_nothing_else()
     gateway.terminate().await;
     assert!(doctor().contains("2 files, 0 KiB\n"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fork_has_attachments_of_its_own_and_says_which_it_lacks() {
+    let place = Place::new(json!({}));
+    let gateway = place.start().await;
+    let mut socket = gateway.client().await;
+    let media = json!(["data:text/plain;base64,c2VjcmV0IHBsYW4K", "data:text/csv;base64,b25lLHR3bwo="]);
+    send(&mut socket, "look", "m1", media).await;
+    socket.until("turn_end").await;
+    let files = |session: &str| {
+        let files = std::fs::read_dir(place.path().join("media/websocket").join(session)).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.sort_by_key(|file| file.extension().map(std::ffi::OsStr::to_owned));
+        files
+    };
+    let [csv, plan] = files("websocket.a").try_into().unwrap();
+    std::fs::remove_file(csv).unwrap();
+    let forked = place.run(&["sessions", "fork", "websocket:a", "websocket:f", "--json"]);
+    let forked: Value = serde_json::from_slice(&forked.stdout).unwrap();
+    assert_eq!((&forked["key"], &forked["attachments_missing"]), (&json!("websocket:f"), &json!(1)), "{forked}");
+    let [copy] = files("websocket.f").try_into().unwrap();
+    assert_eq!(copy.file_name(), plan.file_name());
+    let lines = Value::from(place.transcript("websocket.f")).to_string();
+    assert!(lines.contains(copy.to_str().unwrap()) && !lines.contains(plan.to_str().unwrap()), "{lines}");
+    for (id, file, part) in [("m2", &copy, "secret plan"), ("m3", &plan, "is kept by the gateway for itself")] {
+        let call = json!({"path": file.to_str().unwrap()});
+        socket.say("f", &format!("[[tool=read_file {call}]] [[show_results]]"), id).await;
+        let shown = loop {
+            let frame = socket.until("message").await;
+            if frame["tool_events"][0]["phase"] != "start" {
+                break frame["tool_events"][0].to_string();
+            }
+        };
+        assert!(shown.contains(part), "{shown}");
+        socket.until("turn_end").await;
+    }
+    gateway.terminate().await;
+}

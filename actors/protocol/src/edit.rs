@@ -134,6 +134,7 @@ pub enum Patience {
 /// {"key":"api:7","entries":["00c0…"],"leaf":"00c0…"}
 /// {"key":"api:7","entries":["00c0…"],"leaf":"00c0…","first_kept":"a41f…","tokens_before":9120,"tokens_after":802}
 /// {"key":"api:8","forked_from":"api:7","copied":12}
+/// {"key":"api:8","forked_from":"api:7","copied":12,"attachments_missing":1}
 /// {"key":"api:7","file":"/home/ann/api.7.jsonl","bytes":9120,"remarks":[]}
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -159,6 +160,9 @@ pub enum Edited {
         forked_from: SessionKey,
         /// How many lines were copied.
         copied: usize,
+        /// How many attachments they name that cannot be read, so that the new session does not have them.
+        #[serde(skip_serializing_if = "is_zero")]
+        attachments_missing: usize,
     },
     /// A file was made.
     Exported {
@@ -171,6 +175,10 @@ pub enum Edited {
         /// What stays behind.
         remarks: Vec<Remark>,
     },
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// What a compaction did.

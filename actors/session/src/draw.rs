@@ -2,7 +2,7 @@
 //! pool, alone with the transcript file.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use domain::compaction::{self, CompactError, Plan};
@@ -19,6 +19,7 @@ use protocol::memory::Summary;
 use serde_json::json;
 use supervision::ports::{DiskFile, Ports};
 
+use crate::attachments::Carrier;
 use crate::new_file;
 use crate::reading::{Reading, Source};
 use crate::turn::Drawn;
@@ -44,6 +45,17 @@ pub struct NewSession<'a> {
     pub from_path: &'a Path,
     /// Working directory.
     pub cwd: &'a str,
+    /// Where doors keep what was attached, each session's in a directory of its own.
+    pub attachments: &'a [PathBuf],
+}
+
+/// What a fork is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forked {
+    /// Lines that were copied.
+    pub copied: usize,
+    /// Attachments that they name and that cannot be read.
+    pub missing: usize,
 }
 
 /// The lines of `edit`, which writes no other file, behind what was `read`.
@@ -207,7 +219,7 @@ fn is_silent(kind: Kind) -> bool {
 }
 
 /// Makes a new session of all entries, or of the branch that ends with `entry`. It stands there whole and durable, or
-/// not at all. How many lines were copied.
+/// not at all; what its lines name of attachments is its own then, and durable before it.
 pub fn fork(
     tree: &TreeIndex,
     version: u64,
@@ -215,7 +227,7 @@ pub fn fork(
     entry: Option<&str>,
     new: &NewSession<'_>,
     ports: &Ports,
-) -> Result<usize, EditError> {
+) -> Result<Forked, EditError> {
     let end = entry.map(|entry| ending(tree, entry)).transpose()?;
     let mut ids = || EntryId(ports.ids.random());
     let steps = match &end {
@@ -240,7 +252,7 @@ fn write_fork(
     end: Option<&str>,
     new: &NewSession<'_>,
     ports: &Ports,
-) -> io::Result<usize> {
+) -> io::Result<Forked> {
     let session = SessionId(ports.ids.uuid_v7());
     let now_ms = ports.clock.wall_ms();
     let from = new.from_path.display().to_string();
@@ -252,9 +264,11 @@ fn write_fork(
     };
     let mut bytes = header_line(&header).into_bytes();
     bytes.push(b'\n');
+    let mut carrier = Carrier::new(ports, new.attachments, new.from, new.key);
     let (mut at, mut copied) = (0, 0);
     for step in steps {
         let Some(line) = step.line(|place| source.range(place.clone()))? else { continue };
+        let line = carrier.take(line)?;
         copied += 1;
         bytes.extend_from_slice(line.as_bytes());
         bytes.push(b'\n');
@@ -274,7 +288,7 @@ fn write_fork(
     bytes.extend_from_slice(mark.line.as_bytes());
     bytes.push(b'\n');
     file.write_at(&bytes, at)?;
-    Ok(copied)
+    Ok(Forked { copied, missing: carrier.finish()? })
 }
 
 /// Writes the file that `format` makes of everything in `source`.

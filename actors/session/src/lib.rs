@@ -11,6 +11,7 @@
 
 mod actor;
 mod answers;
+mod attachments;
 mod bring;
 mod condense;
 mod context;

@@ -35,6 +35,8 @@ use crate::turn::{PushLimits, Rules};
 pub struct SessionConfig {
     /// The workspace, with the files of the system prompt.
     pub workspace: PathBuf,
+    /// Where doors keep what was attached, each session's in a directory of its own.
+    pub attachments: Vec<PathBuf>,
     /// What the system prompt tells besides.
     pub prompt: PromptConfig,
     /// Provider name as configured.

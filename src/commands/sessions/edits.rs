@@ -122,7 +122,11 @@ fn in_words(key: &SessionKey, verb: Verb, asked: &Value, answer: &Value) -> Stri
         }
         Verb::Fork => {
             let copied = counted(answer["copied"].as_u64().unwrap_or_default(), "line");
-            format!("{} has {copied} of {key}", answer["key"].as_str().unwrap_or_default())
+            let without = match answer["attachments_missing"].as_u64() {
+                None | Some(0) => String::new(),
+                Some(count) => format!(", without {}, which cannot be read", counted(count, "attachment")),
+            };
+            format!("{} has {copied} of {key}{without}", answer["key"].as_str().unwrap_or_default())
         }
         Verb::Export => {
             let file = answer["file"].as_str().unwrap_or_default();
@@ -316,6 +320,12 @@ mod tests {
                 "api:7: the model is shown from a on; about 4 tokens instead of 9",
             ),
             (Verb::Fork, none.clone(), json!({"key": "api:8", "copied": 1}), "api:8 has 1 line of api:7"),
+            (
+                Verb::Fork,
+                none.clone(),
+                json!({"key": "api:8", "copied": 2, "attachments_missing": 2}),
+                "api:8 has 2 lines of api:7, without 2 attachments, which cannot be read",
+            ),
             (Verb::Repair, none, json!({"entries": []}), "api:7 has nothing that could be mended"),
         ] {
             assert_eq!(in_words(&key, verb, &asked, &answer), text);

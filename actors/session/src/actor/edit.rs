@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
 use domain::ids::{Attempt, SessionKey, TurnId};
+use domain::text::counted;
 use protocol::edit::{EDITS_MAX, Edit, EditError, Edited, Patience};
 use protocol::supervision::EventName;
 use tokio::sync::oneshot;
@@ -111,11 +112,20 @@ impl Session {
                 Edit::Fork { to, entry } => {
                     let cwd = shared.config.workspace.to_string_lossy();
                     let to_path = shared.transcripts.file_of(to);
-                    let new = NewSession { key: to, path: &to_path, from: &key, from_path: path, cwd: &cwd };
+                    let new = NewSession {
+                        key: to,
+                        path: &to_path,
+                        from: &key,
+                        from_path: path,
+                        cwd: &cwd,
+                        attachments: &shared.config.attachments,
+                    };
                     let version = read.header.as_ref().map_or(3, |header| header.version);
-                    draw::fork(&read.tree, version, &source, entry.as_deref(), &new, ports).map(|copied| {
+                    draw::fork(&read.tree, version, &source, entry.as_deref(), &new, ports).map(|forked| {
                         shared.transcripts.list_new(to);
-                        Made::Copied(Edited::Forked { key: to.clone(), forked_from: key, copied })
+                        let draw::Forked { copied, missing } = forked;
+                        let (key, forked_from) = (to.clone(), key);
+                        Made::Copied(Edited::Forked { key, forked_from, copied, attachments_missing: missing })
                     })
                 }
                 Edit::Export { file, format } => draw::export(&source, &key, file, *format, ports).map(Made::Copied),
@@ -216,7 +226,10 @@ impl Session {
             // Everything was so already.
             Edited::Appended { entries, .. } if entries.is_empty() => return,
             Edited::Appended { .. } | Edited::Exported { .. } => None,
-            Edited::Forked { key, .. } => Some(format!("{key} has the copy")),
+            Edited::Forked { key, attachments_missing: 0, .. } => Some(format!("{key} has the copy")),
+            Edited::Forked { key, attachments_missing: missing, .. } => {
+                Some(format!("{key} has the copy, without {}", counted(*missing, "attachment")))
+            }
         };
         let mut event = self.event(EventName::SessionEdited, None);
         event.reason = Some(word.to_owned());

@@ -57,6 +57,7 @@ fn config() -> SessionConfig {
         reset: Default::default(),
         push_limits: Default::default(),
         workspace: "/w".into(),
+        attachments: vec!["/m/websocket".into(), "/m/api".into()],
         prompt: Default::default(),
         provider: "p".into(),
         preset: Preset {

@@ -233,7 +233,10 @@ fn a_fork_is_a_session_of_its_own() {
         let to = SessionKey::new("api:fork").unwrap();
         let end = id(&stage, 1);
         let forked = edit(&stage, Edit::Fork { to: to.clone(), entry: Some(end.clone()) }).await;
-        assert_eq!(forked, Ok(Edited::Forked { key: to.clone(), forked_from: key(), copied: 2 }));
+        assert_eq!(
+            forked,
+            Ok(Edited::Forked { key: to.clone(), forked_from: key(), copied: 2, attachments_missing: 0 })
+        );
         let again = edit(&stage, Edit::Fork { to: to.clone(), entry: None }).await;
         assert_eq!(again, Err(EditError::Exists(to.clone())));
         let bytes = stage.disk.read(Path::new("/w/sessions/api.fork.jsonl")).unwrap();
