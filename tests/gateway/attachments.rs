@@ -46,9 +46,11 @@ async fn pictures_are_shown_once_and_other_files_are_named() {
     assert_eq!(socket.until("accepted").await["state"], "duplicate");
     send(&mut socket, "look", "m1", json!([PNG])).await;
     assert_eq!(socket.until("error").await["reason"], "message_id_conflict");
-    for (media, reason) in
-        [(json!([PNG, PNG, PNG, PNG, PNG]), "too_large"), (json!(["data:x/y;base64,YQ=="]), "bad_frame")]
-    {
+    for (media, reason) in [
+        (json!([PNG, PNG, PNG, PNG, PNG]), "too_large"),
+        (json!(["data:x/y;base64,YQ=="]), "bad_frame"),
+        (json!(["data:image/png;base64,aGVsbG8="]), "bad_frame"),
+    ] {
         send(&mut socket, "look", "m3", media).await;
         let refused = socket.until("error").await;
         assert_eq!((&refused["reason"], &refused["message_id"]), (&json!(reason), &json!("m3")));

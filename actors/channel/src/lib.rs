@@ -35,6 +35,7 @@ mod open;
 pub mod openai_api;
 pub mod outbox;
 mod outcome;
+mod picture;
 pub mod reports;
 mod restart;
 mod silent;

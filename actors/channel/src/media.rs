@@ -18,9 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
-use base64::alphabet;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::general_purpose::STANDARD;
 use domain::body::TurnBody;
 use domain::chat::Content;
 use domain::ids::SessionKey;
@@ -31,6 +29,7 @@ use sha2::{Digest, Sha256};
 use supervision::ports::{Disk, Open, offload};
 
 use crate::doors::{BODY_BYTES_MAX, Doors};
+use crate::picture::{self, LENIENT};
 
 pub(crate) use attached::Attached;
 use attached::Contents;
@@ -48,16 +47,6 @@ pub const MEDIA: [&str; 2] = [WEBSOCKET, API];
 
 /// Pictures of one API request that are kept; more are shown only with their own message.
 const PICTURES_KEPT_MAX: usize = 16;
-/// The ending of a picture of another type than those that may be attached.
-const OTHER_PICTURE: &str = "img";
-
-/// Takes what the API takes: with or without the padding at the end.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-        .with_decode_allow_trailing_bits(true),
-);
 
 /// Files of one message.
 const FILES_MAX: usize = 4;
@@ -191,15 +180,22 @@ fn upload(at: usize, item: &Value) -> Result<Upload, Wrong> {
     let (kind, data) = rest.split_once(',').ok_or_else(|| bad("is a data URL without data"))?;
     let kind = kind.strip_suffix(";base64").ok_or_else(|| bad("must be base64"))?;
     let named = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let Some((mime, ending)) = TYPES.iter().find(|(mime, _)| *mime == named) else {
+    let known = |named: &str| TYPES.iter().find(|(mime, _)| *mime == named);
+    let Some(mut kind) = known(&named) else {
         return Err(bad(&format!("is of the type {:?}, which is not taken", first_chars(&named, SHOWN_CHARS_MAX))));
     };
+    if data.trim_end_matches('=').is_empty() {
+        return Err(bad("is empty"));
+    }
+    if kind.0.starts_with("image/") {
+        // What it is counts, not what it is called.
+        let what = || bad(&format!("has the type {named}, but is no picture ({})", picture::KINDS));
+        kind = picture::of_base64(data).and_then(known).ok_or_else(what)?;
+    }
+    let (mime, ending) = kind;
     let name = item.get("name").and_then(Value::as_str).and_then(presentable);
     let upload = Upload { mime, ending, name, data: data.to_owned() };
     let (bytes, most) = (upload.bytes(), if upload.is_video() { VIDEO_BYTES_MAX } else { FILE_BYTES_MAX });
-    if bytes == 0 {
-        return Err(bad("is empty"));
-    }
     if bytes > most {
         let detail = format!("\"media\"[{at}] has {bytes} bytes; at most {most} are allowed");
         return Err(Wrong::large(detail));
@@ -232,10 +228,10 @@ pub(crate) async fn keep_pictures(doors: &Doors, directory: PathBuf, body: TurnB
         let mut room = PICTURES_KEPT_MAX;
         let keep = |piece: &Content| match piece {
             Content::Image { data, mime, path: None } if room > 0 => {
+                let Some((_, ending)) = TYPES.iter().find(|(known, _)| known == mime) else { return Ok(piece.clone()) };
                 room -= 1;
                 let bytes = LENIENT.decode(&**data).map_err(io::Error::other)?;
-                let known = TYPES.iter().find(|(known, _)| known == mime);
-                let path = keeper.keep(&bytes, known.map_or(OTHER_PICTURE, |(_, ending)| ending))?;
+                let path = keeper.keep(&bytes, ending)?;
                 let (data, mime, path) = (data.clone(), mime.clone(), path.to_string_lossy());
                 Ok(Content::Image { data, mime, path: Some(path.into()) })
             }
@@ -354,17 +350,22 @@ mod tests {
 
     use super::*;
 
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+    /// A file of so many bytes; of a picture, at least the mark.
     fn url(mime: &str, bytes: usize) -> String {
-        format!("data:{mime};base64,{}", STANDARD.encode(vec![7; bytes]))
+        let mut file = if mime.to_lowercase().starts_with("image/") { PNG.to_vec() } else { Vec::new() };
+        file.resize(bytes.max(file.len()), 7);
+        format!("data:{mime};base64,{}", STANDARD.encode(file))
     }
 
     #[test]
     fn limits_are_kept() {
         let one = |url: String| parse(&[json!({"data_url": url, "name": "a"})]).map(|uploads| uploads.len());
-        assert_eq!(one(url("image/png", 1)), Ok(1));
+        assert_eq!(one(url("image/png", 8)), Ok(1));
         assert_eq!(one(url("text/plain;charset=utf-8", FILE_BYTES_MAX)), Ok(1));
         assert_eq!(one(url("video/mp4", VIDEO_BYTES_MAX)), Ok(1));
-        assert_eq!(parse(&[json!(url("IMAGE/PNG", 5))]).unwrap()[0].bytes(), 5);
+        assert_eq!(parse(&[json!(url("IMAGE/PNG", 9))]).unwrap()[0].bytes(), 9);
         let large = |url: String| one(url).unwrap_err();
         let wrong = large(url("image/png", FILE_BYTES_MAX + 1));
         assert_eq!(
@@ -394,10 +395,25 @@ mod tests {
             (json!("data:image/svg+xml;base64,YQ=="), "\"image/svg+xml\", which is not taken"),
             (json!("data:;base64,YQ=="), "\"\", which is not taken"),
             (json!("data:image/png;base64,"), "is empty"),
+            (json!("data:text/csv;base64,"), "is empty"),
+            (
+                json!("data:image/png;base64,aGVsbG8="),
+                "\"media\"[0] has the type image/png, but is no picture (png, jpeg",
+            ),
+            (json!("data:image/webp;base64,a!b="), "has the type image/webp, but is no picture"),
         ] {
             let wrong = parse(std::slice::from_ref(&item)).unwrap_err();
             assert!(wrong.reason == "bad_frame" && wrong.detail.contains(what), "{item}: {wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_picture_is_of_the_type_that_its_bytes_have() {
+        let gif = STANDARD.encode("GIF89a");
+        let uploads = parse(&[json!(format!("data:image/png;base64,{gif}"))]).unwrap();
+        assert_eq!((uploads[0].mime, uploads[0].ending), ("image/gif", "gif"));
+        let text = parse(&[json!(format!("data:text/plain;base64,{gif}"))]).unwrap();
+        assert_eq!((text[0].mime, text[0].ending), ("text/plain", "txt"), "nobody said that it is a picture");
     }
 
     #[test]
@@ -438,7 +454,7 @@ mod tests {
         assert_eq!(disk.read(Path::new(csv)).unwrap(), [7; 4]);
         let alone = keep(&keeper(3), String::new(), parse(&[json!(url("image/png", 3))]).unwrap()).unwrap();
         assert_eq!(alone.content.len(), 1);
-        let broken = parse(&[json!("data:image/png;base64,a!b=")]).unwrap();
+        let broken = parse(&[json!("data:text/csv;base64,a!b=")]).unwrap();
         assert!(matches!(keep(&keeper(4), String::new(), broken), Err(NotKept::Wrong(_))));
         assert_eq!(disk.list(directory).unwrap().len(), 2);
     }

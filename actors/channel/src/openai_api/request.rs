@@ -7,6 +7,7 @@ use domain::body::{ContextMessage, ContextRole, HistorySource, TurnBody};
 use domain::chat::{Content, plain_text};
 use serde_json::{Map, Value};
 
+use crate::picture;
 use crate::websocket::frames::{kind_of, place};
 
 /// Messages of one request.
@@ -318,6 +319,9 @@ fn image(value: Option<Value>, path: &str) -> Result<Content, Wrong> {
     if !is_base64(data) {
         return Err(bad("is not valid base64"));
     }
+    // What it is counts, not what it is called.
+    let what = || bad(&format!("is no picture ({})", picture::KINDS));
+    let mime = picture::of_base64(data).ok_or_else(what)?;
     Ok(Content::Image { data: data.into(), mime: mime.to_owned(), path: None })
 }
 

@@ -71,11 +71,13 @@ fn system_text_alone_keeps_the_sessions_history() {
 fn pictures_come_as_data_urls() {
     let request = read(
         r#"{"messages":[{"role":"user","content":[{"type":"text","text":"see"},
-        {"type":"image_url","image_url":{"url":"data:image/png;base64,aGk=","detail":"low"}}]}]}"#,
+        {"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo=","detail":"low"}},
+        {"type":"image_url","image_url":"data:image/png;base64,R0lGODlh"}]}]}"#,
     )
     .unwrap();
-    let image = Content::Image { data: "aGk=".into(), mime: "image/png".into(), path: None };
-    assert_eq!(*request.body.content, [Content::text("see"), image]);
+    let image = |data: &str, mime: &str| Content::Image { data: data.into(), mime: mime.to_owned(), path: None };
+    let (png, gif) = (image("iVBORw0KGgo=", "image/png"), image("R0lGODlh", "image/gif"));
+    assert_eq!(*request.body.content, [Content::text("see"), png, gif], "of the type that the bytes have");
 }
 
 #[test]
@@ -116,6 +118,11 @@ fn wrong_requests_name_the_field() {
             r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,a*"}}]}]}"#,
             "invalid_value",
             Some("messages[0].content[0].image_url.url"),
+        ),
+        (
+            r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:image/png;base64,aGk="}]}]}"#,
+            "invalid_value",
+            Some("messages[0].content[0].image_url"),
         ),
         (r#"{"messages":[{"role":"assistant","content":"hi"}]}"#, "invalid_value", Some("messages")),
         (&format!(r#"{{"model":"other",{user}}}"#), "model_not_found", Some("model")),
