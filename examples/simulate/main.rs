@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Parser;
 use serde::Serialize;
-use sim::{Counts, Outcome, RULES_FROM};
+use sim::{Counts, Outcome, WORK_FROM};
 use supervision::planted::Bug;
 
 /// Simulates the whole system under faults.
@@ -54,7 +54,7 @@ struct Report {
 fn main() -> anyhow::Result<std::process::ExitCode> {
     let arguments = Arguments::parse();
     // Fresh seeds have everything that can happen.
-    let random = || RULES_FROM + u64::from(uuid_seed());
+    let random = || WORK_FROM + u64::from(uuid_seed());
     let (first, seeds) = match arguments.seed {
         Some(seed) => (seed, 1),
         None => (arguments.from.unwrap_or_else(random), arguments.seeds),

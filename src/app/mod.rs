@@ -218,6 +218,11 @@ impl App {
         &self.hub
     }
 
+    /// The jobs that are due at times, in a process that follows them.
+    pub fn jobs(&self) -> Option<&Arc<dyn Jobs>> {
+        self.jobs.as_ref()
+    }
+
     /// The kernel, with its log and its counters.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel

@@ -4,8 +4,8 @@
 #[path = "../../examples/simulate/sim/mod.rs"]
 mod sim;
 
-use sim::plan::{CHANGES_FROM, QUEUES_FROM};
-use sim::{Counts, RULES_FROM};
+use sim::plan::{CHANGES_FROM, QUEUES_FROM, RULES_FROM};
+use sim::{Counts, WORK_FROM};
 use supervision::planted::Bug;
 
 /// Seeds that failed once, one a line.
@@ -62,6 +62,16 @@ fn rules_of_queues_that_change_while_sessions_run_lose_nothing_under_the_faults_
 }
 
 #[test]
+fn each_due_moment_of_jobs_is_used_once_under_the_faults_of_fixed_seeds() {
+    let mut counts = Counts::default();
+    for seed in WORK_FROM..WORK_FROM + 8 {
+        counts.add(&passes(seed));
+    }
+    let rare = [counts.jobs_run, counts.kills, counts.power_cuts, counts.crashes, counts.orderly_stops];
+    assert!(rare.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
 fn seeds_that_failed_once_pass() {
     let seeds: Vec<u64> =
         FAILED_ONCE.lines().filter(|line| !line.starts_with('#')).map(|line| line.trim().parse().unwrap()).collect();
@@ -87,7 +97,7 @@ fn the_same_seed_gives_the_same_events() {
 }
 
 /// Each bug with a seed that finds it today, and how many may be tried from there when the code has changed.
-const PLANTED: [(Bug, u64, u64); 15] = [
+const PLANTED: [(Bug, u64, u64); 16] = [
     (Bug::AckBeforeSync, 12, 40),
     (Bug::NoFsync, 4, 20),
     (Bug::NoDirSync, 731, 600),
@@ -103,6 +113,7 @@ const PLANTED: [(Bug, u64, u64); 15] = [
     (Bug::ForgottenCrashes, 7, 60),
     (Bug::EarlyDelete, CHANGES_FROM + 16, 60),
     (Bug::ForgottenMove, CHANGES_FROM + 11, 60),
+    (Bug::FreshMoment, WORK_FROM, 60),
 ];
 
 #[test]

@@ -40,11 +40,13 @@ pub enum Bug {
     EarlyDelete,
     /// That the file of an ended transcript was moved is not written down.
     ForgottenMove,
+    /// A moment of a job has another message each time that it is handed over.
+    FreshMoment,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AckBeforeSync,
         Self::NoFsync,
         Self::NoDirSync,
@@ -60,6 +62,7 @@ impl Bug {
         Self::ForgottenCrashes,
         Self::EarlyDelete,
         Self::ForgottenMove,
+        Self::FreshMoment,
     ];
 }
 

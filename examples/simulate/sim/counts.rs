@@ -67,6 +67,8 @@ counts! {
     restores,
     /// Times that rules of a queue were set.
     queues_set,
+    /// Moments of jobs that were used.
+    jobs_run,
     /// Sessions that were held back.
     quarantines,
     /// Sessions that left memory for being idle.

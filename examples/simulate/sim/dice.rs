@@ -30,6 +30,8 @@ pub enum Stream {
     Queue,
     /// How that is changed.
     Rules,
+    /// What nobody asks for just now.
+    Work,
 }
 
 impl Stream {
@@ -47,6 +49,7 @@ impl Stream {
             Self::Changes => (10, 0),
             Self::Queue => (11, 0),
             Self::Rules => (12, 0),
+            Self::Work => (13, 0),
         };
         (u64::from(process) << 8) | kind
     }

@@ -25,7 +25,7 @@ use super::outside::{Quiet, Screen, SimLog, ports};
 use super::plan::{Act, How};
 use super::process::{Process, World, locked};
 use super::pusher::{NAME, SimChannel};
-use super::{replay, settle};
+use super::{following, replay, settle};
 
 /// Where the simulated files lie; nothing of it exists.
 pub const HOME: &str = "/simulated";
@@ -74,6 +74,8 @@ pub fn config(world: &World) -> anyhow::Result<Loaded> {
     config.queue.drop = drop;
     config.queue.debounce_ms = u64::try_from(debounce.as_millis()).unwrap_or(0);
     config.runtime.max_running_turns = world.plan.running_max;
+    // Its turns are nobody's here.
+    config.gateway.heartbeat.enabled = false;
     config.supervision.quarantine_seconds = 60;
     config.supervision.quarantine_max_seconds = 240;
     config.supervision.poison_attempts = POISON_ATTEMPTS;
@@ -87,6 +89,7 @@ pub async fn process(world: Arc<World>, number: u32, disk: Arc<PowerCutDisk>) ->
     let before = disk.copy();
     let process = Process::new(world.clone(), number, disk);
     world.books().process_begins();
+    check_jobs(&process, &before);
     let end = match start(&process).await {
         Ok(app) => {
             let app = Arc::new(app);
@@ -94,6 +97,7 @@ pub async fn process(world: Arc<World>, number: u32, disk: Arc<PowerCutDisk>) ->
             let watches = Arc::default();
             let running = Running { process: process.clone(), app, watches };
             running.attach();
+            running.watch_jobs();
             replay::check(&running, &before).await;
             running.live().await
         }
@@ -111,10 +115,22 @@ pub async fn process(world: Arc<World>, number: u32, disk: Arc<PowerCutDisk>) ->
     };
     let orderly = process.left().is_none() && world.books().writable;
     world.books().process_ended(!orderly);
-    world.wall_us.store(process.wall_us() + DOWNTIME_US, Ordering::SeqCst);
+    let (soon_us, until_us) = (process.wall_us() + DOWNTIME_US, world.until_ms.swap(0, Ordering::SeqCst) * 1000);
+    world.books().aged |= until_us > soon_us;
+    world.wall_us.store(soon_us.max(until_us), Ordering::SeqCst);
     match (end, process.left()) {
         (_, Some(left)) => End::Left(left),
         (end, None) => end,
+    }
+}
+
+/// The file of the jobs is whole, whatever ended the process before.
+fn check_jobs(process: &Process, disk: &PowerCutDisk) {
+    let now_ms = process.wall_ms();
+    let mut books = process.world.books();
+    books.jobs.disturbed(now_ms, Some(now_ms));
+    if let Err(wrong) = following::file_of(disk) {
+        books.wrong(wrong);
     }
 }
 
@@ -126,7 +142,10 @@ async fn start(process: &Arc<Process>) -> anyhow::Result<App> {
         model: Some(Arc::new(SimModel(process.clone()))),
     };
     let tool = |idempotent| Arc::new(SimTool { process: process.clone(), idempotent });
-    let options = Options::embedded(config(&process.world)?).with_tool(tool(false)).with_tool(tool(true));
+    let loaded = config(&process.world)?;
+    // Only a gateway does what nobody asks for just now.
+    let options = if process.world.plan.work.is_some() { Options::gateway(loaded) } else { Options::embedded(loaded) };
+    let options = options.with_tool(tool(false)).with_tool(tool(true));
     let options = options.with_channel(Arc::new(SimChannel(process.clone())));
     App::start(options.in_world(outside)).await
 }
@@ -135,7 +154,8 @@ impl Running {
     /// Shows everything that sessions show, from the first event on.
     fn attach(&self) {
         let screen = Arc::new(Screen(self.process.clone()));
-        for key in &self.process.world.plan.keys {
+        let of_work = self.process.world.books().of_work.clone();
+        for key in self.process.world.plan.keys.iter().chain(&of_work) {
             locked(&self.watches).push(self.app.hub().attach_chat(key, None, screen.clone()).watch);
         }
     }
@@ -256,13 +276,19 @@ impl Running {
                 Act::DieAtChange(how, n) => self.process.die_at_change(how, n),
                 Act::Fault(fault) => {
                     world.books().read_faults += u32::from(fault == Fault::ReadEio);
+                    self.process.disturb();
                     self.process.disk.fail_next(fault);
                 }
-                Act::Full(full) => self.process.disk.set_full(full),
+                Act::Full(full) => {
+                    self.process.disturb();
+                    self.process.disk.set_full(full);
+                }
                 Act::Edit { key, change, pick } => self.edit(key, change, pick, at),
                 Act::Close { key, to, if_quiet } => self.close(key, to, if_quiet),
                 Act::Restore(key) => self.restore(key),
                 Act::Queue { key, ask } => self.ask_queue(key, ask),
+                Act::Job(act) => self.change_job(act),
+                Act::Until(at_ms) => world.until_ms.store(at_ms, Ordering::SeqCst),
                 Act::Wait => {}
             }
         }

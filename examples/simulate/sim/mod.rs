@@ -3,9 +3,11 @@
 //! | file | what |
 //! |---|---|
 //! | `dice.rs`, `plan.rs` | pure: what a seed makes happen |
-//! | `books.rs`, `receipts.rs`, `files.rs` | what was seen, and what must be true of it |
+//! | `books.rs`, `whole.rs`, `receipts.rs`, `files.rs` | what was seen, and what must be true of it |
 //! | `process.rs`, `outside.rs`, `doubles.rs` | the world of one process: clock, disk, pool, log, model, tools |
 //! | `drive.rs`, `changes.rs`, `rules.rs` | the life of one process, and those who change its sessions |
+//! | `work.rs`, `due.rs` | pure: jobs that are due at times, and when they are |
+//! | `jobs.rs`, `following.rs` | what was seen of them, and those who change them |
 //! | `telling.rs` | what is traced |
 //! | `replay.rs`, `settle.rs` | what must be true of a log that was left, and at the end |
 //!
@@ -18,7 +20,11 @@ mod counts;
 mod dice;
 mod doubles;
 mod drive;
+mod due;
 mod files;
+mod following;
+#[expect(clippy::wildcard_enum_match_arm, reason = "of many events and entries, a few are about jobs")]
+mod jobs;
 mod joins;
 mod outside;
 pub mod plan;
@@ -30,6 +36,8 @@ mod replay;
 mod rules;
 mod settle;
 mod telling;
+mod whole;
+mod work;
 
 use std::sync::Arc;
 
@@ -38,7 +46,7 @@ use supervision::planted::{Bug, plant};
 
 pub use counts::Counts;
 use drive::End;
-pub use plan::RULES_FROM;
+pub use plan::WORK_FROM;
 use process::World;
 
 /// More processes than any plan can use up.

@@ -207,6 +207,9 @@ impl SupervisionLog for SimLog {
         let now_ms = self.0.now_ms();
         self.0.note(|books| {
             books.event(&event, now_ms);
+            if let Err(wrong) = books.jobs.event(&event, self.0.wall_ms()) {
+                books.wrong(wrong);
+            }
             tell(&event, books)
         });
         self.0.touch();

@@ -9,6 +9,7 @@ use protocol::supervision::Kind;
 use supervision::memory::Fault;
 
 use super::dice::{Dice, Stream};
+use super::work::{JobAct, Work};
 
 /// Seeds below this one neither edit nor end sessions: those that once found something go on finding it.
 pub const CHANGES_FROM: u64 = 100_000;
@@ -16,6 +17,8 @@ pub const CHANGES_FROM: u64 = 100_000;
 pub const QUEUES_FROM: u64 = 10_000_000_000;
 /// Seeds below this one leave the rules of queues as they are configured, for the same reason.
 pub const RULES_FROM: u64 = 20_000_000_000;
+/// Seeds below this one do nothing that nobody asks for just now, for the same reason.
+pub const WORK_FROM: u64 = 30_000_000_000;
 
 /// One simulated run.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub struct Plan {
     pub push_chars: usize,
     /// What becomes of messages that come while a turn runs.
     pub queue: QueueRules,
+    /// What nobody asks for just now.
+    pub work: Option<Work>,
 }
 
 /// One message of a user.
@@ -147,6 +152,10 @@ pub enum Act {
         /// What stands behind it.
         ask: QueueAsk,
     },
+    /// A job is made, changed or removed.
+    Job(JobAct),
+    /// The next process begins at this time, in milliseconds since 1970, or soon if that is past.
+    Until(u64),
     /// Nothing.
     Wait,
 }
@@ -241,6 +250,11 @@ impl Plan {
         if seed >= RULES_FROM {
             steps = with_rules(&Dice::new(seed, Stream::Rules), steps, keys.len());
         }
+        let work = (seed >= WORK_FROM).then(|| {
+            let (work, all) = Work::new(&Dice::new(seed, Stream::Work), std::mem::take(&mut steps));
+            steps = all;
+            work
+        });
         Self {
             keys,
             messages,
@@ -252,6 +266,7 @@ impl Plan {
             running_max: usize::try_from(dice.one_of(&[1, 2, 100])).unwrap_or(100),
             push_chars: usize::try_from(pushed.one_of(&[60, 300, 4_000])).unwrap_or(300),
             queue: queue(seed),
+            work,
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct World {
     pub wall_us: AtomicU64,
     /// The step of the plan that comes next.
     pub step: AtomicUsize,
+    /// Before this time no process begins, in milliseconds since 1970.
+    pub until_ms: AtomicU64,
 }
 
 /// One process.
@@ -79,7 +81,9 @@ impl World {
     pub fn new(seed: u64, trace: bool) -> Arc<Self> {
         let plan = Plan::new(seed);
         let books = Mutex::new(Books::new(&plan, trace));
-        Arc::new(Self { seed, plan, books, wall_us: AtomicU64::new(WALL_BEGIN_US), step: AtomicUsize::new(0) })
+        let begin_us = plan.work.as_ref().map_or(WALL_BEGIN_US, |work| work.begin_ms * 1000);
+        let (step, until_ms) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Arc::new(Self { seed, plan, books, wall_us: AtomicU64::new(begin_us), step, until_ms })
     }
 
     /// The books.
@@ -164,6 +168,7 @@ impl Process {
 
     fn end(&self, how: How) {
         if self.alive.swap(false, Ordering::SeqCst) {
+            self.world.books().jobs.disturbed(self.wall_ms(), None);
             let left = match how {
                 How::Kill => self.disk.copy(),
                 How::Power => self.disk.cut(self.death.bits()),
@@ -188,6 +193,7 @@ impl Process {
 
     /// From now on the process does nothing that counts; it was stopped in order.
     pub fn stopped(&self) {
+        self.world.books().jobs.disturbed(self.wall_ms(), None);
         self.alive.store(false, Ordering::SeqCst);
     }
 
@@ -211,6 +217,12 @@ impl Process {
 
     // --- faults ---
 
+    /// Something may go wrong from now on.
+    pub fn disturb(&self) {
+        let now_ms = self.wall_ms();
+        self.world.books().jobs.disturbed(now_ms, Some(now_ms));
+    }
+
     /// A session is asked to leave memory when something was made durable next: before whoever waits for that hears of it.
     pub fn leave_at_sync(&self, key: &SessionKey) {
         *locked(&self.leaver) = Some(key.clone());
@@ -226,6 +238,7 @@ impl Process {
 
     /// An actor of this kind panics at its `after`th call to the outside from now on.
     pub fn set_fuse(&self, kind: Kind, after: u64) {
+        self.disturb();
         *locked(&self.fuse) = Some((kind, after));
     }
 
@@ -276,8 +289,15 @@ impl Process {
         wall.saturating_add_signed(self.jumped_us.load(Ordering::SeqCst))
     }
 
+    /// The same in milliseconds.
+    pub fn wall_ms(&self) -> u64 {
+        self.wall_us() / 1000
+    }
+
     /// Sets the wall clock so much forward or back.
     pub fn jump_wall(&self, seconds: i64) {
+        let before_ms = self.wall_ms();
         self.jumped_us.fetch_add(seconds.saturating_mul(1_000_000), Ordering::SeqCst);
+        self.world.books().jobs.jumped(before_ms, self.wall_ms());
     }
 }

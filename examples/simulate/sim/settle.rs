@@ -11,6 +11,7 @@ use domain::transcript::{EntryKind, TurnClose, read_lines};
 use protocol::journal::LetterKind;
 use protocol::session::TurnRecord;
 use protocol::turn::TurnResult;
+use supervision::memory::PowerCutDisk;
 use supervision::ports::Disk;
 
 use super::books::Books;
@@ -20,6 +21,7 @@ use super::joins::Joins;
 use super::process::locked;
 use super::pusher::SimChannel;
 use super::receipts::Account;
+use super::work::Work;
 
 /// Within this time after the last fault everything is answered, in seconds: quarantines, stalls and backoffs included.
 const DRAIN_S: u64 = 3_600;
@@ -34,6 +36,7 @@ const LEAVE_S: u64 = 120;
 pub async fn settle(running: &Running) {
     running.process.calm_down();
     running.process.note(|_| "nothing goes wrong by itself any more".to_owned());
+    running.end_jobs().await;
     drain(running, "at the end").await;
     repeat(running).await;
     drain(running, "after everything was repeated").await;
@@ -165,8 +168,14 @@ async fn close(running: &Running) {
     let disk = &running.process.disk;
     let keys = &running.process.world.plan.keys;
     let files: Vec<(SessionKey, Vec<File>)> = keys.iter().map(|key| (key.clone(), files_of(disk, key))).collect();
+    let work = running.process.world.plan.work.as_ref();
     running.process.note(|books| {
         let mut written = Written::default();
+        if let Some(work) = work
+            && let Err(wrong) = check_work(books, &mut written, work, disk)
+        {
+            books.wrong(wrong);
+        }
         for (key, files) in &files {
             let ids: Result<Vec<_>, _> = files.iter().map(|file| written.read(key, file)).collect();
             let checked = ids.and_then(|ids| books.files(key).check(files, &ids));
@@ -208,6 +217,18 @@ async fn close(running: &Running) {
         }
         "the accounts are closed".to_owned()
     });
+}
+
+/// Checks what the sessions of jobs say.
+fn check_work(books: &mut Books, written: &mut Written, work: &Work, disk: &PowerCutDisk) -> Result<(), String> {
+    let mut transcripts = Vec::new();
+    for key in &books.of_work {
+        let file = File { place: Place::Live, bytes: disk.read(&transcript(key)).unwrap_or_default() };
+        written.read(key, &file)?;
+        transcripts.push(read_lines(&file.bytes));
+    }
+    books.counts.jobs_run += books.jobs.check(&work.jobs, &transcripts)?;
+    Ok(())
 }
 
 /// What the transcripts say.

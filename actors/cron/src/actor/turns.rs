@@ -8,10 +8,11 @@ use domain::body::body_hash;
 use domain::cron::scheduler::{End, Fire, Input, Verdict};
 use domain::cron::{JobId, RunStatus};
 use domain::event::EventKind;
-use domain::ids::{SessionKey, Source, TurnId};
+use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use protocol::journal::{BusyReason, Enqueue, Enqueued};
 use protocol::session::{Mail, TurnRecord};
 use protocol::turn::{TurnEnded, TurnResult};
+use supervision::planted::{Bug, planted};
 use tokio::sync::oneshot;
 
 use super::Cron;
@@ -36,6 +37,11 @@ impl Cron {
         };
         let body: Arc<[u8]> = reminder::body(&fire, &self.deps.zones.local).encode().into();
         let turn = TurnId(self.deps.ports.ids.uuid_v7());
+        let message_id = if planted(Bug::FreshMoment) {
+            MessageId::new(&format!("{turn}:{due_ms}")).unwrap_or(message_id)
+        } else {
+            message_id
+        };
         // Without a place among the watched, the transcript is asked.
         let told = self.deps.ends.watch(&fire.key, turn, ctx.address().recipient()).is_ok();
         let message = Enqueue {
