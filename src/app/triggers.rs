@@ -27,6 +27,7 @@ pub(super) fn start(loaded: &Loaded, purpose: Purpose, ground: &Ground, keepers:
         metrics: ground.metrics.clone(),
         log: ground.log.clone(),
         journal: keepers.journal.clone(),
+        sessions: keepers.registry.clone(),
         ends: ends.clone(),
         store: keepers.triggers.clone(),
         channels: keepers.channels.keys().cloned().collect(),

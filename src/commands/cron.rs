@@ -81,7 +81,7 @@ fn line(job: &Value, zone: &TimeZone) -> String {
     format!("{:8}  {state}  {}  {}{system}", text("id"), text("schedule"), one_line(text("name")))
 }
 
-fn moment(ms: u64, zone: &TimeZone) -> String {
+pub(super) fn moment(ms: u64, zone: &TimeZone) -> String {
     let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
     at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }

@@ -5,12 +5,15 @@ use std::io::Read as _;
 use anyhow::Context;
 use cron::{NotQueued, TriggerStore};
 use domain::text::one_line;
-use domain::trigger::{CONTENT_BYTES_MAX, Trigger, TriggerId};
+use domain::trigger::{CONTENT_BYTES_MAX, Run, Trigger, TriggerId};
+use jiff::tz::TimeZone;
 use protocol::trigger::TriggerBook as _;
 use serde_json::json;
 use supervision::real::real_ports;
 
+use super::cron::moment;
 use super::{print, print_json};
+use crate::app::cron::zones;
 use crate::cli::{Output, TriggerArgs};
 use crate::config::Loaded;
 use crate::exit::{Exit, ExitCode};
@@ -19,16 +22,25 @@ use crate::exit::{Exit, ExitCode};
 pub fn run(loaded: &Loaded, arguments: TriggerArgs) -> anyhow::Result<()> {
     loaded.require_workspace().map_err(Exit::from)?;
     let store = TriggerStore::new(loaded.paths.workspace.clone(), real_ports(1)?);
-    let TriggerArgs { id, message, list: _, remove, output } = arguments;
+    let TriggerArgs { id, message, list: _, act, output } = arguments;
     let Some(id) = id else { return list(&store, output) };
     let id = TriggerId::new(&id)
         .map_err(|bad| Exit::new(ExitCode::Usage, format!("{bad}, and {:?} is none", one_line(&id))))?;
-    if remove {
+    let unknown = || Exit::new(ExitCode::Failed, format!("there is no trigger {id}; --list shows all"));
+    if act.remove {
         if !store.remove(&id)? {
-            return Err(Exit::new(ExitCode::Failed, format!("there is no trigger {id}")).into());
+            return Err(unknown().into());
         }
         let body = json!({"id": id, "removed": true});
         return if output.json { print_json(&body) } else { print(&format!("{id} is removed")) };
+    }
+    if act.enable || act.disable {
+        let trigger = store.enable(&id, act.enable)?.ok_or_else(unknown)?;
+        return if output.json { print_json(&json!(trigger)) } else { print(&line(&trigger)) };
+    }
+    if act.history {
+        let trigger = store.list()?.into_iter().find(|trigger| trigger.id == id).ok_or_else(unknown)?;
+        return history(&trigger, &zones(&loaded.config).local, output);
     }
     let message = match message {
         Some(message) => message,
@@ -73,4 +85,18 @@ fn line(trigger: &Trigger) -> String {
         (true, None, None) => "not used yet".to_owned(),
     };
     format!("{id}  {}  {}  {state}", one_line(session_key), one_line(name))
+}
+
+fn history(trigger: &Trigger, zone: &TimeZone, output: Output) -> anyhow::Result<()> {
+    let runs = &trigger.run_history;
+    if output.json {
+        return print_json(&json!({"items": runs, "next": null}));
+    }
+    if runs.is_empty() {
+        return print("nothing was delivered yet");
+    }
+    runs.iter().try_for_each(|Run { run_at_ms, error, .. }| {
+        let how = error.as_deref().map_or_else(|| "ok".to_owned(), |error| format!("failed: {}", one_line(error)));
+        print(&format!("{}  {how}", moment(*run_at_ms, zone)))
+    })
 }

@@ -41,9 +41,10 @@ section! {
     unused []
 }
 
-/// What is wrong with them, each beginning with the place in the list.
-pub fn wrong(hooks: &[HookConfig]) -> Vec<String> {
-    let mut told = Vec::new();
+/// What is wrong with them, each beginning with the place in the list; `told` are the channels that answers can be sent by.
+pub fn wrong(hooks: &[HookConfig], told: &[&str]) -> Vec<String> {
+    let is_told = |channel: &str| told.contains(&channel);
+    let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
     for (at, hook) in hooks.iter().enumerate() {
         let letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
@@ -61,12 +62,17 @@ pub fn wrong(hooks: &[HookConfig]) -> Vec<String> {
             format!(".message {bad}")
         } else if hook.channel.is_some() != hook.to.is_some() || hook.thread.is_some() && hook.to.is_none() {
             " must have both channel and to, or neither".to_owned()
+        } else if hook.channel.as_deref().is_some_and(|channel| !is_told(channel)) {
+            match told {
+                [] => ".channel: answers can be sent by none, since channels.webhook is not enabled".to_owned(),
+                told => format!(".channel: answers can be sent by {} only", told.join(", ")),
+            }
         } else {
             continue;
         };
-        told.push(format!("[{at}]{what}"));
+        wrong.push(format!("[{at}]{what}"));
     }
-    told
+    wrong
 }
 
 #[cfg(test)]
@@ -77,7 +83,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
-        let told = |hooks: Value| wrong(&serde_json::from_value::<Vec<HookConfig>>(hooks).unwrap());
+        let told = |hooks: Value| wrong(&serde_json::from_value::<Vec<HookConfig>>(hooks).unwrap(), &["webhook"]);
         let good = json!({"id": "a", "session": "webhook:7", "token": "t"});
         let with = |name: &str, value: &str| {
             let mut hook = good.clone();
@@ -95,9 +101,17 @@ mod tests {
             (json!({"id": "b", "session": "x", "token": "t", "message": "{{x}}"}), "[1].message may have {{body}}"),
             (json!({"id": "b", "session": "x", "token": "t", "to": "7"}), "[1] must have both channel and to"),
             (json!({"id": "b", "session": "x", "token": "t", "thread": "7"}), "[1] must have both channel and to"),
+            (
+                json!({"id": "b", "session": "x", "token": "t", "to": "7", "channel": "telegram"}),
+                "[1].channel: answers can be sent by webhook only",
+            ),
         ] {
             let told = told(json!([good, hook]));
             assert!(told.len() == 1 && told[0].starts_with(what), "{told:?}");
         }
+        let named = json!([{"id": "a", "session": "x", "token": "t", "to": "7", "channel": "webhook"}]);
+        assert_eq!(told(named.clone()), [""; 0]);
+        let alone = wrong(&serde_json::from_value::<Vec<HookConfig>>(named).unwrap(), &[]);
+        assert_eq!(alone, ["[0].channel: answers can be sent by none, since channels.webhook is not enabled"]);
     }
 }

@@ -82,7 +82,12 @@ pub fn broken(config: &Config) -> Vec<Broken> {
         or: None,
         what,
     }));
-    rules.0.extend(hooks::wrong(&config.hooks).into_iter().map(|what| Broken { path: &["hooks"], or: None, what }));
+    let told: &[&str] = if config.channels.webhook.enabled { &["webhook"] } else { &[] };
+    rules.0.extend(hooks::wrong(&config.hooks, told).into_iter().map(|what| Broken {
+        path: &["hooks"],
+        or: None,
+        what,
+    }));
     rules.0.extend(presets::wrong_dream(config).map(|what| Broken {
         path: &["agents", "defaults", "dream", "model_override"],
         or: None,

@@ -450,3 +450,23 @@ fn what_has_not_changed_is_told_so_in_another_zone_and_another_directory() {
     let again = import(&place, "America/New_York");
     assert!(named(&again, "conflict").iter().any(|name| name.starts_with("cli:tools ")), "{again}");
 }
+
+#[test]
+fn jobs_of_the_data_directory_come_along_where_the_workspace_has_none() {
+    let old = std::fs::read_to_string(fixtures("nanobot/cron/three-kinds/jobs.json")).unwrap();
+    let none = r#"{"version":1,"jobs":[]}"#;
+    for own in [None, Some(none)] {
+        let place = Place::empty();
+        let source = place.path().join(".nanobot");
+        write(&source.join("config.json"), "{}");
+        write(&source.join("workspace/SOUL.md"), "soul");
+        write(&source.join("cron/jobs.json"), &old);
+        if let Some(own) = own {
+            write(&source.join("workspace/cron/jobs.json"), own);
+        }
+        let (report, _) = json_of(&place, &["import", "nanobot"]);
+        assert_eq!(named(&report, "skipped").contains(&"cron/jobs.json"), own.is_some(), "{report}");
+        let here = std::fs::read_to_string(place.path().join("workspace/cron/jobs.json")).unwrap();
+        assert_eq!(here, own.unwrap_or(&old));
+    }
+}

@@ -58,6 +58,12 @@ async fn a_trigger_that_a_chat_made_tells_it_also_what_came_while_nobody_was_the
     assert_eq!(unknown.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no trigger trg_NONE"));
     assert_eq!(place.run(&["trigger", "../x", "x"]).status.code(), Some(2));
+    let history: Value = serde_json::from_str(&run(&place, &["trigger", &id, "--history", "--json"])).unwrap();
+    assert_eq!(history["items"].as_array().unwrap().iter().filter(|run| run["status"] == "ok").count(), 2, "{history}");
+    run(&place, &["trigger", &id, "--disable"]);
+    assert_eq!(place.run(&["trigger", &id, "x"]).status.code(), Some(1));
+    assert!(run(&place, &["trigger", "--list"]).contains("disabled"));
+    assert!(!run(&place, &["trigger", &id, "--enable"]).contains("disabled"));
     run(&place, &["trigger", &id, "--remove"]);
     assert_eq!(run(&place, &["trigger", "--list"]), "no triggers; /trigger NAME in a chat makes one\n");
     assert_eq!(gateway.terminate().await, Some(0));

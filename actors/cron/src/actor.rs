@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, SpawnHandle, Supervised};
-use domain::cron::scheduler::{Effect, End, Input, JobView, Note, Noted, Refusal};
+use domain::cron::scheduler::{Effect, Input, JobView, Note, Noted, Refusal};
 use domain::cron::{JobId, Scheduler, Zones};
 use domain::ids::{SessionKey, TurnId};
 use protocol::cron::{Answer, Ask, AskCron};
@@ -31,8 +31,10 @@ use supervision::{Child, Kernel, Placement, RestartPolicy};
 use tokio::sync::oneshot;
 
 use crate::desk::Desk;
+use crate::runs::{Run, Runs};
 use crate::store::Store;
 use files::Files;
+use turns::Ended;
 
 /// Where it stands in the tree.
 const PATH: &str = "/cron";
@@ -74,12 +76,14 @@ pub struct Cron {
     scheduler: Scheduler,
     files: Files,
     timer: Option<SpawnHandle>,
-    /// The jobs of turns whose end is awaited.
-    turns: BTreeMap<TurnId, (JobId, SessionKey)>,
+    /// What is kept of runs.
+    runs: Arc<Runs>,
+    /// Turns whose end is awaited.
+    turns: BTreeMap<TurnId, Run>,
     /// Turns that are told of since before their messages were handed over.
     fresh: BTreeSet<TurnId>,
     /// Those whose messages are with the journal. A turn may end before its verdict is heard.
-    offered: BTreeMap<TurnId, Option<End>>,
+    offered: BTreeMap<TurnId, Option<Ended>>,
     askers: Vec<Asker>,
     /// Those who asked before the files were read.
     early: Vec<AskCron>,
@@ -107,6 +111,7 @@ impl Cron {
 
     fn new(deps: Deps) -> Self {
         let store = Arc::new(Store::new(deps.workspace.clone()));
+        let runs = Arc::new(Runs::new(deps.workspace.clone(), deps.ports.clone()));
         let scheduler = Scheduler::new(deps.zones.clone());
         for result in ["accepted", "refused", "ok", "error", "skipped"] {
             drop(deps.metrics.cron.runs.get_or_create(&ByResult { result }));
@@ -116,6 +121,7 @@ impl Cron {
             scheduler,
             files: Files::new(store),
             timer: None,
+            runs,
             turns: BTreeMap::new(),
             fresh: BTreeSet::new(),
             offered: BTreeMap::new(),

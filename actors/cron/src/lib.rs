@@ -13,7 +13,9 @@
 mod actor;
 mod desk;
 mod heartbeat;
+mod inside;
 mod reminder;
+mod runs;
 mod store;
 mod triggers;
 

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use domain::cron::file::{self, Action, BYTES_MAX, File};
 use supervision::ports::{Disk, DiskFile, Open, Ports, Stat};
 
+use crate::inside;
+
 const DIRECTORY: &str = "cron";
 const JOBS: &str = "cron/jobs.json";
 const NEW: &str = "cron/jobs.json.new";
@@ -106,19 +108,7 @@ impl Store {
     }
 
     fn whole(&self, disk: &dyn Disk, path: &str) -> io::Result<Option<Vec<u8>>> {
-        let file = match disk.open_inside(&self.workspace, Path::new(path), Open::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let length = file.length()?;
-        if length > BYTES_MAX {
-            return Err(io::Error::other(format!("{path} has {length} bytes; at most {BYTES_MAX} are read")));
-        }
-        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-        let got = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(got);
-        Ok(Some(bytes))
+        inside::read(disk, &self.workspace, Path::new(path), BYTES_MAX)
     }
 
     fn set_aside(&self, ports: &Ports, why: &str) -> io::Result<String> {

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 
 use super::mover::{Mover, Same};
-use super::{expand, workspace};
+use super::{expand, place, workspace};
 use crate::commands::report::Report;
 use crate::config::Paths;
 
@@ -24,6 +24,8 @@ const LEFT: &[(&str, &str)] = &[
     ("history", "the prompt's history"),
 ];
 
+const JOBS: &str = "cron/jobs.json";
+
 /// Brings over everything in `dir`.
 pub fn import(mut mover: Mover, dir: &Path, paths: &Paths) -> Report {
     let config = config(&mut mover, dir, paths);
@@ -33,6 +35,7 @@ pub fn import(mut mover: Mover, dir: &Path, paths: &Paths) -> Report {
         own.iter().any(|name| below == Path::new(name))
     };
     workspace::import(&mut mover, &workspace, paths, &leave);
+    jobs(&mut mover, dir, &workspace, paths);
     for found in mover.walk(&dir.join("media"), |_| true) {
         let to = paths.media.join(&found.below);
         mover.copy("media", &found, &to);
@@ -44,6 +47,20 @@ pub fn import(mut mover: Mover, dir: &Path, paths: &Paths) -> Report {
         }
     }
     mover.report
+}
+
+/// Jobs once lay in the data directory. nanobot follows those only while the workspace has none.
+fn jobs(mover: &mut Mover, dir: &Path, workspace: &Path, paths: &Paths) {
+    let own = workspace.join(JOBS).exists();
+    for found in mover.walk(&dir.join("cron"), |_| true) {
+        let below = Path::new("cron").join(&found.below);
+        if own && below == Path::new(JOBS) {
+            let name = mover.shown(&found.path);
+            mover.report.skip("cron", name, "the workspace has jobs of its own, and nanobot follows only those");
+        } else {
+            mover.copy("cron", &found, &place(paths, &below));
+        }
+    }
 }
 
 /// The configuration is taken as it is, but for the workspace: ours is another directory.

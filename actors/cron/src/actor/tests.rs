@@ -86,6 +86,12 @@ impl Stage {
         serde_json::from_slice(&self.disk.read(Path::new("/w/cron/jobs.json")).unwrap()).unwrap()
     }
 
+    /// The file of a run.
+    fn kept(&self, turn: TurnId) -> Value {
+        let path = format!("/w/cron/runs/{turn}.json");
+        serde_json::from_slice(&self.disk.read(Path::new(&path)).unwrap()).unwrap()
+    }
+
     fn names(&self) -> Vec<EventName> {
         let ours = self.log.events().into_iter().filter(|event| event.kind == Kind::Cron);
         ours.map(|event| event.event).filter(|name| *name != EventName::Started).collect()
@@ -149,12 +155,20 @@ fn a_job_is_made_runs_and_is_written_down() {
         assert!(matches!(&message.route, Route::Push(route) if &*route.chat == "7"), "{:?}", message.route);
         stage.wait(1).await;
         assert_eq!(stage.on_disk()["jobs"][0]["state"]["running"]["runId"], json!(message.turn));
+        let kept = stage.kept(message.turn);
+        assert_eq!(
+            (&kept["status"], &kept["job_id"], &kept["due_at_ms"]),
+            (&json!("queued"), &json!(id), &json!(due_ms))
+        );
         stage.wait(5000).await;
         stage.double.end(message.turn, TurnResult::Done, "done");
         stage.wait(1).await;
         let job = &stage.on_disk()["jobs"][0]["state"];
         assert_eq!((&job["lastStatus"], job["running"].is_null()), (&json!("ok"), true));
         assert_eq!(job["nextRunAtMs"], json!(due_ms + HOUR));
+        let kept = stage.kept(message.turn);
+        assert_eq!((&kept["status"], &kept["response"]), (&json!("ok"), &json!("done")));
+        assert!(kept["prompt"].as_str().unwrap().ends_with("make tea"), "{kept}");
         assert_eq!((stage.runs("accepted"), stage.runs("ok")), (1, 1));
         assert_eq!((stage.metrics.cron.jobs.get(), stage.metrics.cron.running.get()), (1, 0));
         assert_eq!(stage.metrics.mailbox_messages.get_or_create(&protocol::metrics::ByKind { kind: "cron" }).get(), 0);
@@ -248,7 +262,7 @@ fn a_process_that_dies_runs_no_moment_twice_and_learns_how_its_runs_ended() {
     });
 }
 
-fn ended(result: TurnResult) -> TurnRecord {
+pub(crate) fn ended(result: TurnResult) -> TurnRecord {
     TurnRecord::Ended {
         result,
         into: None,

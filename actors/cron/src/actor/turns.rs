@@ -1,10 +1,12 @@
 //! Messages into sessions, and the ends of their turns.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use domain::body::body_hash;
+use domain::chat::plain_text;
 use domain::cron::scheduler::{End, Fire, Input, Verdict};
 use domain::cron::{JobId, RunStatus};
 use domain::event::EventKind;
@@ -13,15 +15,23 @@ use protocol::journal::{BusyReason, Enqueue, Enqueued};
 use protocol::session::{Mail, TurnRecord};
 use protocol::turn::{TurnEnded, TurnResult};
 use supervision::planted::{Bug, planted};
+use supervision::ports::offload;
 use tokio::sync::oneshot;
 
 use super::Cron;
 use crate::reminder;
+use crate::runs::{Run, Runs};
 
 /// How soon a transcript is asked again that could not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// How soon a message is offered again that the journal could not judge.
 const OFFER_AGAIN_MS: u64 = 1000;
+
+/// How a turn ended, and what it said last.
+pub(super) struct Ended {
+    end: End,
+    response: Arc<str>,
+}
 
 impl Cron {
     /// Hands a message to its session. Its end is told from before on, so that it cannot be missed.
@@ -35,7 +45,9 @@ impl Cron {
                 return self.later(Input::Verdict { job, due_ms, verdict }, ctx);
             }
         };
-        let body: Arc<[u8]> = reminder::body(&fire, &self.deps.zones.local).encode().into();
+        let body = reminder::body(&fire, &self.deps.zones.local);
+        let prompt = plain_text(&body.content);
+        let body: Arc<[u8]> = body.encode().into();
         let turn = TurnId(self.deps.ports.ids.uuid_v7());
         let message_id = if planted(Bug::FreshMoment) {
             MessageId::new(&format!("{turn}:{due_ms}")).unwrap_or(message_id)
@@ -68,10 +80,14 @@ impl Cron {
                 cron.deps.ends.unwatch(turn);
                 cron.count("refused");
             }
+            if let Verdict::Accepted(turn) = verdict {
+                let run = Run { turn, job: job.clone(), key: fire.key };
+                cron.write_down(ctx, move |runs| runs.queued(&run, &fire.job.name, due_ms, &prompt));
+            }
             cron.step(Input::Verdict { job, due_ms, verdict }, ctx);
             cron.fresh.remove(&turn);
-            if let Some(end) = ended {
-                cron.end(turn, end, ctx);
+            if let Some(ended) = ended {
+                cron.end(turn, ended, ctx);
             }
         }));
     }
@@ -99,7 +115,7 @@ impl Cron {
 
     /// Sees to it that the end of a turn is told.
     pub(super) fn watch(&mut self, job: JobId, key: SessionKey, turn: TurnId, ctx: &mut Context<Self>) {
-        self.turns.insert(turn, (job, key.clone()));
+        self.turns.insert(turn, Run { turn, job, key: key.clone() });
         if self.fresh.contains(&turn) {
             return;
         }
@@ -119,13 +135,14 @@ impl Cron {
             match record {
                 Ok(Some(TurnRecord::Ended { result, text, .. })) => {
                     cron.deps.ends.unwatch(turn);
-                    cron.end(turn, end_of(result, &text), ctx);
+                    cron.end(turn, end_of(result, text.into()), ctx);
                 }
                 Ok(Some(TurnRecord::Open)) if told => {}
                 Ok(None) => {
                     cron.deps.ends.unwatch(turn);
                     let error = Some("its session does not know the turn any more".to_owned());
-                    cron.end(turn, End { status: RunStatus::Error, error }, ctx);
+                    let end = End { status: RunStatus::Error, error };
+                    cron.end(turn, Ended { end, response: "".into() }, ctx);
                 }
                 Ok(Some(TurnRecord::Open)) | Err(_) => {
                     ctx.run_later(ASK_AGAIN, move |cron, ctx| {
@@ -139,20 +156,34 @@ impl Cron {
     }
 
     pub(super) fn turn_ended(&mut self, ended: &TurnEnded, ctx: &mut Context<Self>) {
-        let end = end_of(ended.result, &ended.text);
+        let how = end_of(ended.result, Arc::clone(&ended.text));
         match self.offered.get_mut(&ended.turn) {
-            Some(early) => *early = Some(end),
-            None => self.end(ended.turn, end, ctx),
+            Some(early) => *early = Some(how),
+            None => self.end(ended.turn, how, ctx),
         }
     }
 
-    fn end(&mut self, turn: TurnId, end: End, ctx: &mut Context<Self>) {
-        let Some((job, _)) = self.turns.remove(&turn) else { return };
+    fn end(&mut self, turn: TurnId, Ended { end, response }: Ended, ctx: &mut Context<Self>) {
+        let Some(run) = self.turns.remove(&turn) else { return };
         self.count(match end.status {
             RunStatus::Ok => "ok",
             RunStatus::Error | RunStatus::Skipped => "error",
         });
+        let (job, how) = (run.job.clone(), end.clone());
+        self.write_down(ctx, move |runs| runs.ended(&run, &how, &response));
         self.step(Input::Ended { job, turn, end }, ctx);
+    }
+
+    /// Where that fails, the run goes on: people miss a file that they could have read.
+    fn write_down(&self, ctx: &mut Context<Self>, job: impl FnOnce(&Runs) -> io::Result<()> + Send + 'static) {
+        let runs = Arc::clone(&self.runs);
+        let written = offload(&*self.deps.ports.offload, move || job(&runs));
+        ctx.spawn(written.into_actor(self).map(|written, cron, _| {
+            if let Ok(Err(error)) = written {
+                cron.deps.metrics.cron.unsaved.inc();
+                tracing::warn!(%error, "the file of a run in cron/runs cannot be written");
+            }
+        }));
     }
 
     pub(super) fn cancel(&self, key: &SessionKey, turn: TurnId) {
@@ -161,14 +192,15 @@ impl Cron {
     }
 }
 
-fn end_of(result: TurnResult, text: &str) -> End {
+fn end_of(result: TurnResult, response: Arc<str>) -> Ended {
     let error = match result {
-        TurnResult::Done | TurnResult::Joined => return End { status: RunStatus::Ok, error: None },
-        TurnResult::Failed => text.lines().next().unwrap_or("it failed").to_owned(),
-        TurnResult::DeadLettered => "it was given up and is a dead letter".to_owned(),
-        TurnResult::Cancelled => "it was cancelled".to_owned(),
+        TurnResult::Done | TurnResult::Joined => None,
+        TurnResult::Failed => Some(response.lines().next().unwrap_or("it failed").to_owned()),
+        TurnResult::DeadLettered => Some("it was given up and is a dead letter".to_owned()),
+        TurnResult::Cancelled => Some("it was cancelled".to_owned()),
     };
-    End { status: RunStatus::Error, error: Some(error) }
+    let status = if error.is_none() { RunStatus::Ok } else { RunStatus::Error };
+    Ended { end: End { status, error }, response }
 }
 
 fn busy(why: BusyReason) -> &'static str {

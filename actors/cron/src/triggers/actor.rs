@@ -2,6 +2,8 @@
 //!
 //! It holds no truth: what it has claimed lies in `processing`, and after a crash it claims that again.
 
+mod ends;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -12,14 +14,15 @@ use domain::body::{TurnBody, body_hash};
 use domain::event::{Event as Said, EventKind};
 use domain::ids::{Source, TurnId};
 use domain::trigger::{Delivery, Target, Trigger};
-use protocol::journal::{DuplicateState, Enqueue, Enqueued, Journal};
+use protocol::journal::{Enqueue, Enqueued, Journal};
 use protocol::metrics::{ByResult, Metrics, gauge};
+use protocol::registry::Sessions;
 use protocol::supervision::{ActorPath, Event, EventName, Kind, SupervisionLog};
-use protocol::turn::{DEFAULT_ACCOUNT, PushRoute, Route, TurnEnded, TurnResult, TurnWatch};
+use protocol::turn::{DEFAULT_ACCOUNT, PushRoute, Route, TurnEnded, TurnWatch};
 use supervision::ports::{Ports, offload};
 use supervision::{Child, Kernel, Placement, RestartPolicy};
 
-use super::store::{Claimed, TriggerStore};
+use super::store::{Claimed, Told, TriggerStore};
 use crate::ARBITER;
 
 /// Where it stands in the tree.
@@ -50,6 +53,8 @@ pub struct TriggersDeps {
     pub log: Arc<dyn SupervisionLog>,
     /// Takes messages.
     pub journal: Arc<dyn Journal>,
+    /// Reaches sessions.
+    pub sessions: Arc<dyn Sessions>,
     /// Tells of the ends of turns.
     pub ends: Arc<dyn TurnWatch>,
     /// The files.
@@ -64,7 +69,7 @@ pub struct Triggers {
     /// What is claimed, by the names of the files.
     open: BTreeMap<String, Claim>,
     /// What was taken and has not ended.
-    turns: BTreeMap<TurnId, (String, Claim)>,
+    turns: BTreeMap<TurnId, Told>,
     /// The last look failed, and that was told.
     failing: bool,
 }
@@ -187,17 +192,12 @@ impl Triggers {
         let verdict = self.deps.journal.enqueue(message);
         ctx.spawn(verdict.into_actor(self).map(move |enqueued, triggers, ctx| {
             let enqueued = enqueued.ok();
-            let open = matches!(&enqueued, Some(Enqueued::Duplicate { state: DuplicateState::Open, .. }));
             match triggers.offered(enqueued) {
                 Offered::Taken(taken) => {
-                    let told = match taken == turn {
-                        true => told,
-                        false => {
-                            triggers.deps.ends.unwatch(turn);
-                            open && triggers.watch(&name, taken, ctx)
-                        }
-                    };
-                    triggers.taken(&name, taken, told, ctx);
+                    if taken != turn {
+                        triggers.deps.ends.unwatch(turn);
+                    }
+                    triggers.taken(&name, taken, told && taken == turn, ctx);
                 }
                 Offered::Refused { why, retry_after_ms } => {
                     triggers.deps.ends.unwatch(turn);
@@ -235,11 +235,6 @@ impl Triggers {
         })
     }
 
-    fn watch(&self, name: &str, turn: TurnId, ctx: &mut Context<Self>) -> bool {
-        let key = self.open.get(name).map(|claim| &claim.target.key);
-        key.is_some_and(|key| self.deps.ends.watch(key, turn, ctx.address().recipient()).is_ok())
-    }
-
     fn offered(&self, enqueued: Option<Enqueued>) -> Offered {
         match enqueued {
             // The same file with another message: it was taken as it was before.
@@ -258,13 +253,16 @@ impl Triggers {
     }
 
     fn taken(&mut self, name: &str, turn: TurnId, told: bool, ctx: &mut Context<Self>) {
-        let Some(claim) = self.open.remove(name) else { return };
+        let Some(Claim { delivery, trigger, target }) = self.open.remove(name) else { return };
         self.count("accepted");
+        let told_of = Told { name: name.to_owned(), trigger: trigger.id.clone(), key: target.key, turn };
         if told {
-            self.turns.insert(turn, (name.to_owned(), claim.clone()));
+            self.turns.insert(turn, told_of);
+        } else {
+            self.follow(told_of, ctx);
         }
         let file = name.to_owned();
-        self.on_files(ctx, move |store| store.taken(&file, &claim.delivery, &claim.trigger, &turn.to_string()));
+        self.on_files(ctx, move |store| store.taken(&file, &delivery, &trigger, &turn.to_string()));
     }
 
     fn refused(&mut self, name: String, why: &'static str, retry_after_ms: u64, ctx: &mut Context<Self>) {
@@ -329,6 +327,7 @@ impl Actor for Triggers {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        self.look_for_ends(ctx);
         self.poll(ctx);
     }
 }
@@ -343,19 +342,7 @@ impl Handler<TurnEnded> for Triggers {
     type Result = ();
 
     fn handle(&mut self, ended: TurnEnded, ctx: &mut Self::Context) {
-        let Some((name, claim)) = self.turns.remove(&ended.turn) else { return };
-        let end = match ended.result {
-            TurnResult::Done | TurnResult::Joined => Ok(ended.text.to_string()),
-            TurnResult::Failed => Err(ended.text.lines().next().unwrap_or("it failed").to_owned()),
-            TurnResult::DeadLettered => Err("it was given up and is a dead letter".to_owned()),
-            TurnResult::Cancelled => Err("it was cancelled".to_owned()),
-        };
-        self.count(if end.is_ok() { "ok" } else { "error" });
-        let turn = ended.turn.to_string();
-        self.on_files(ctx, move |store| {
-            let end = end.as_deref().map_err(String::as_str);
-            store.ended(&name, &claim.delivery, &claim.trigger, &turn, end)
-        });
+        self.ended(ended.turn, ended.result, &ended.text, ctx);
     }
 }
 

@@ -1,15 +1,18 @@
-//! The files. All functions block. No part of the way is followed where it is a link, since tools may write in the workspace.
+//! The files. All functions block.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use domain::ids::{SessionKey, TurnId};
 use domain::text::ellipsis;
 use domain::trigger::{AUDIT_CHARS_MAX, Delivery, File, Run, TRIGGERS_MAX, Target, Trigger, TriggerId, file_name};
 use protocol::trigger::TriggerBook;
 use serde_json::{Value, json};
-use supervision::ports::{Open, Ports};
+use supervision::ports::Ports;
+
+use crate::inside;
 
 const ROOT: &str = "triggers";
 const FILE: &str = "triggers.json";
@@ -18,6 +21,8 @@ const INBOX: &str = "inbox";
 const PROCESSING: &str = "processing";
 const FAILED: &str = "failed";
 const RUNS: &str = "runs";
+/// What a record says while the turn runs.
+const ACCEPTED: &str = "accepted";
 /// The largest file that is read, in bytes.
 const BYTES_MAX: u64 = 4 << 20;
 /// Deliveries that wait at most.
@@ -29,7 +34,7 @@ const KEPT_MAX: usize = 500;
 pub struct TriggerStore {
     workspace: PathBuf,
     ports: Ports,
-    /// Held while `triggers.json` is changed.
+    /// Held while `triggers.json` or a record in `runs` is changed.
     changing: Mutex<()>,
 }
 
@@ -40,6 +45,19 @@ pub struct Claimed {
     pub deliveries: Vec<(String, Delivery, Result<Trigger, String>)>,
     /// Files that are no delivery, and why; they are in `failed` now.
     pub bad: Vec<(String, String)>,
+}
+
+/// A delivery that the journal has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    /// Its file's name.
+    pub name: String,
+    /// For which trigger.
+    pub trigger: TriggerId,
+    /// The session that is told.
+    pub key: SessionKey,
+    /// The turn.
+    pub turn: TurnId,
 }
 
 /// Why a delivery was not handed in.
@@ -75,49 +93,16 @@ impl TriggerStore {
     }
 
     fn read(&self, name: &[&str]) -> io::Result<Option<Vec<u8>>> {
-        let below = Self::below(name);
-        let file = match self.ports.disk.open_inside(&self.workspace, &below, Open::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let length = file.length()?;
-        if length > BYTES_MAX {
-            return Err(io::Error::other(format!(
-                "{} has {length} bytes; at most {BYTES_MAX} are read",
-                below.display()
-            )));
-        }
-        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-        let got = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(got);
-        Ok(Some(bytes))
+        inside::read(&*self.ports.disk, &self.workspace, &Self::below(name), BYTES_MAX)
     }
 
-    /// Writes a file whole or not at all; it is on the device then.
     fn write(&self, directory: &[&str], name: &str, bytes: &[u8]) -> io::Result<()> {
-        let disk = &*self.ports.disk;
-        let place = self.workspace.join(Self::below(directory));
-        disk.create_dir_all(&place)?;
-        let new = Self::below(directory).join(format!(".{name}.new"));
-        let file = disk.open_inside(&self.workspace, &new, Open::Create)?;
-        file.set_length(0)?;
-        file.write_at(bytes, 0)?;
-        file.sync_data()?;
-        disk.rename(&self.workspace.join(new), &place.join(name))?;
-        disk.sync_dir(&place)
+        inside::write(&*self.ports.disk, &self.workspace, &Self::below(directory), name, bytes)
     }
 
     /// The names of the deliveries in a directory, oldest first.
     fn names(&self, directory: &str) -> io::Result<Vec<String>> {
-        let place = self.workspace.join(Self::below(&[directory]));
-        let paths = match self.ports.disk.list(&place) {
-            Ok(paths) => paths,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let name = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-        Ok(paths.iter().filter_map(name).filter(|name| name.ends_with(".json") && !name.starts_with('.')).collect())
+        inside::names(&*self.ports.disk, &self.workspace.join(Self::below(&[directory])))
     }
 
     fn root(&self) -> io::Result<PathBuf> {
@@ -150,6 +135,17 @@ impl TriggerStore {
             self.write(&[], FILE, &file.encode())?;
         }
         Ok(done)
+    }
+
+    /// Takes its deliveries from now on, or none any more; none when there is no such trigger.
+    pub fn enable(&self, id: &TriggerId, enabled: bool) -> io::Result<Option<Trigger>> {
+        self.change(|file, now_ms| {
+            let trigger = file.find_mut(id)?;
+            if trigger.enabled != enabled {
+                (trigger.enabled, trigger.updated_at_ms) = (enabled, now_ms);
+            }
+            Some(trigger.clone())
+        })
     }
 
     /// Hands a message in for a trigger: it is on the device then. The file's name.
@@ -210,8 +206,26 @@ impl TriggerStore {
 
     /// The journal has it: the claim ends, and is written down.
     pub fn taken(&self, name: &str, delivery: &Delivery, trigger: &Trigger, turn: &str) -> io::Result<()> {
-        self.audit(name, delivery, Some(trigger), "accepted", json!({"turn_id": turn}))?;
+        self.audit(name, delivery, Some(trigger), json!({"status": ACCEPTED, "turn_id": turn}))?;
         self.unclaim(name)
+    }
+
+    /// Those that the journal has, and of which nothing else was written down.
+    pub fn open(&self) -> io::Result<Vec<Told>> {
+        let mut open = Vec::new();
+        for name in self.names(RUNS)? {
+            // One that says nothing usable has nobody to wait for its end.
+            let Some(bytes) = self.read(&[RUNS, &name])? else { continue };
+            let Ok(record) = serde_json::from_slice::<Value>(&bytes) else { continue };
+            let text = |key: &str| record.get(key).and_then(Value::as_str);
+            let trigger = text("trigger_id").and_then(|id| TriggerId::new(id).ok());
+            let key = text("session_key").and_then(|key| SessionKey::new(key).ok());
+            let turn = text("turn_id").and_then(|turn| turn.parse().ok());
+            if let (Some(ACCEPTED), Some(trigger), Some(key), Some(turn)) = (text("status"), trigger, key, turn) {
+                open.push(Told { name, trigger, key, turn });
+            }
+        }
+        Ok(open)
     }
 
     /// It was refused and is tried again: how often that was, is written down.
@@ -222,27 +236,20 @@ impl TriggerStore {
     /// It is given up.
     pub fn fail(&self, name: &str, delivery: &Delivery, trigger: Option<&Trigger>, why: &str) -> io::Result<()> {
         self.write(&[FAILED], name, &delivery.encode())?;
-        self.audit(name, delivery, trigger, "error", json!({"error": why}))?;
+        self.audit(name, delivery, trigger, json!({"status": "error", "error": why}))?;
         self.unclaim(name)?;
         self.ran(&delivery.trigger_id, Some(why))?;
         self.prune(FAILED)
     }
 
     /// Its turn has ended.
-    pub fn ended(
-        &self,
-        name: &str,
-        delivery: &Delivery,
-        trigger: &Trigger,
-        turn: &str,
-        end: Result<&str, &str>,
-    ) -> io::Result<()> {
-        let (status, more) = match end {
-            Ok(response) => ("ok", json!({"turn_id": turn, "response": ellipsis(response, AUDIT_CHARS_MAX)})),
-            Err(why) => ("error", json!({"turn_id": turn, "error": ellipsis(why, AUDIT_CHARS_MAX)})),
+    pub fn ended(&self, told: &Told, end: Result<&str, &str>) -> io::Result<()> {
+        let (status, key, text) = match end {
+            Ok(response) => ("ok", "response", response),
+            Err(why) => ("error", "error", why),
         };
-        self.audit(name, delivery, Some(trigger), status, more)?;
-        self.ran(&delivery.trigger_id, end.err())?;
+        self.record(&told.name, json!({"status": status, key: ellipsis(text, AUDIT_CHARS_MAX)}), true)?;
+        self.ran(&told.trigger, end.err())?;
         self.prune(RUNS)
     }
 
@@ -257,19 +264,12 @@ impl TriggerStore {
         })
     }
 
-    fn audit(
-        &self,
-        name: &str,
-        delivery: &Delivery,
-        trigger: Option<&Trigger>,
-        status: &str,
-        more: Value,
-    ) -> io::Result<()> {
+    /// Writes down what a delivery is. How it ended stays, should that have been written down before.
+    fn audit(&self, name: &str, delivery: &Delivery, trigger: Option<&Trigger>, more: Value) -> io::Result<()> {
         let mut record = json!({
             "kind": "local_trigger",
             "trigger_id": delivery.trigger_id,
             "delivery_id": delivery.id,
-            "status": status,
             "content": ellipsis(&delivery.content, AUDIT_CHARS_MAX),
             "created_at_ms": delivery.created_at_ms,
             "attempts": delivery.attempts,
@@ -279,8 +279,13 @@ impl TriggerStore {
         if let (Some(record), Value::Object(more)) = (record.as_object_mut(), more) {
             record.extend(more);
         }
-        let text = serde_json::to_vec_pretty(&record).map_err(io::Error::other)?;
-        self.write(&[RUNS], name, &text)
+        self.record(name, record, false)
+    }
+
+    fn record(&self, name: &str, fields: Value, over: bool) -> io::Result<()> {
+        let fields = fields.as_object().cloned().unwrap_or_default();
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        inside::merge(&*self.ports.disk, &self.workspace, &Self::below(&[RUNS]), name, fields, over)
     }
 
     fn unclaim(&self, name: &str) -> io::Result<()> {
@@ -292,10 +297,7 @@ impl TriggerStore {
     }
 
     fn prune(&self, directory: &str) -> io::Result<()> {
-        let names = self.names(directory)?;
-        let place = self.workspace.join(Self::below(&[directory]));
-        let over = names.len().saturating_sub(KEPT_MAX);
-        names.iter().take(over).try_for_each(|name| self.ports.disk.remove(&place.join(Path::new(name))))
+        inside::prune(&*self.ports.disk, &self.workspace.join(Self::below(&[directory])), KEPT_MAX)
     }
 }
 

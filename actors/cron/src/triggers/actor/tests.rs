@@ -8,10 +8,13 @@ use supervision::{Kernel, LocalPlacement, tell};
 use testkit::deadline::run_paused;
 
 use super::*;
-use crate::actor::tests::double::Double;
+use crate::actor::tests::{double::Double, ended};
 use domain::ids::SessionKey;
 use domain::trigger::{Status, TriggerId};
+use protocol::session::TurnRecord;
 use protocol::trigger::TriggerBook;
+use protocol::turn::TurnResult;
+use serde_json::Value;
 
 struct Stage {
     disk: Arc<PowerCutDisk>,
@@ -72,6 +75,7 @@ impl Stage {
             metrics: metrics.clone(),
             log: log.clone(),
             journal: double.clone(),
+            sessions: double.clone(),
             ends: double.clone(),
             store: store.clone(),
             channels: [Arc::from("webhook")].into(),
@@ -164,7 +168,9 @@ fn what_a_process_left_is_one_message_still() {
         // The journal had it, and the file was not removed yet.
         let left = first.disk.copy();
         left.open(&place("processing"), Open::Create).unwrap().write_at(&bytes, 0).unwrap();
-        let (second, _) = Stage::on(left, first.double.reborn());
+        let double = first.double.reborn();
+        double.know(message.turn, Some(TurnRecord::Open));
+        let (second, _) = Stage::on(left, double);
         let again = second.double.next().await;
         assert_eq!((&again.message_id, again.body_hash), (&message.message_id, message.body_hash));
         second.wait(1).await;
@@ -173,6 +179,28 @@ fn what_a_process_left_is_one_message_still() {
         second.wait(1).await;
         assert_eq!(second.store.list().unwrap()[0].last_status, Some(Status::Ok));
     });
+}
+
+#[test]
+fn an_end_that_no_process_saw_is_written_down_by_the_next_one() {
+    for (record, expect) in
+        [(Some(ended(TurnResult::Done)), "ok"), (Some(ended(TurnResult::Cancelled)), "error"), (None, "error")]
+    {
+        run_paused("unseen end", async {
+            let (first, _) = Stage::new();
+            let name = first.put("x");
+            let message = first.double.next().await;
+            first.wait(1).await;
+            let double = first.double.reborn();
+            double.know(message.turn, record);
+            let (second, _) = Stage::on(first.disk.copy(), double);
+            second.wait(1).await;
+            let run = second.disk.read(&Path::new("/w/triggers/runs").join(name)).unwrap();
+            assert_eq!(serde_json::from_slice::<Value>(&run).unwrap()["status"], expect);
+            assert_eq!((second.count("ok") + second.count("error"), second.double.watched()), (1, 0));
+            assert_eq!(second.double.count(), 0, "nothing is handed over again");
+        });
+    }
 }
 
 #[test]

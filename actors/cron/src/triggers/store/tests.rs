@@ -1,9 +1,10 @@
+use std::path::Path;
 use std::sync::Arc;
 
 use domain::ids::SessionKey;
 use domain::trigger::Status;
 use supervision::memory::{Fault, PowerCutDisk, TestClock, memory_ports};
-use supervision::ports::Disk as _;
+use supervision::ports::{Disk as _, Open};
 
 use super::*;
 
@@ -56,10 +57,19 @@ fn a_delivery_is_claimed_once_and_again_when_it_was_left() {
     assert_eq!((names(&disk, "inbox"), names(&disk, "processing")), (vec![], vec![name.clone()]));
     assert_eq!(store.claim(20, &[name.clone()].into()).unwrap(), Claimed::default(), "it is known");
     assert_eq!(on(&disk).claim(20, &none).unwrap(), first, "the next process claims what was left");
-    store.taken(&name, delivery, of, "t-1").unwrap();
+    let turn = TurnId(uuid::Uuid::from_u128(1));
+    store.taken(&name, delivery, of, &turn.to_string()).unwrap();
     assert_eq!(names(&disk, "processing"), [""; 0]);
     assert_eq!(json(&disk, &format!("runs/{name}"))["status"], "accepted");
-    store.ended(&name, delivery, of, "t-1", Ok(&"ü".repeat(5000))).unwrap();
+    let told = store.open().unwrap();
+    assert_eq!(
+        told,
+        [Told { name: name.clone(), trigger: trigger.id.clone(), key: SessionKey::new("webhook:7").unwrap(), turn }]
+    );
+    store.ended(&told[0], Ok(&"ü".repeat(5000))).unwrap();
+    assert_eq!(store.open().unwrap(), []);
+    // What was accepted may be written down later than its end.
+    store.taken(&name, delivery, of, &turn.to_string()).unwrap();
     let run = json(&disk, &format!("runs/{name}"));
     assert_eq!((&run["status"], run["response"].as_str().unwrap().chars().count()), (&json!("ok"), AUDIT_CHARS_MAX));
     let after = store.list().unwrap().remove(0);
