@@ -33,7 +33,7 @@ pub enum Cron {
     /// Run a job now, whatever its schedule says; needs a gateway
     #[command(after_help = "Example:\n  greenroom cron run 1a2b3c4d")]
     Run(OneJob),
-    /// The last runs of a job, oldest first
+    /// The last runs of a job, oldest first; also of one that is gone
     #[command(after_help = "Example:\n  greenroom cron history 1a2b3c4d")]
     History(OneJob),
 }
@@ -65,7 +65,7 @@ pub struct AddArgs {
     #[arg(long, value_name = "PATTERN")]
     pub cron: Option<String>,
     /// Time zone of the pattern, instead of that of the configuration
-    #[arg(long, value_name = "ZONE", requires = "cron")]
+    #[arg(long, value_name = "ZONE", conflicts_with_all = ["at", "every"])]
     pub tz: Option<String>,
     /// A short name [default: the beginning of the message]
     #[arg(long)]
@@ -83,7 +83,7 @@ pub struct AddArgs {
     #[arg(long, value_name = "TIME", value_parser = distance)]
     pub timeout: Option<Duration>,
     /// Keep a job with --at after its run
-    #[arg(long, requires = "at")]
+    #[arg(long, conflicts_with_all = ["every", "cron"])]
     pub keep: bool,
     /// How to print.
     #[command(flatten)]
@@ -109,7 +109,9 @@ fn distance(text: &str) -> Result<Duration, String> {
         count.checked_mul(*seconds).filter(|seconds| (1..=100 * 366 * 86_400).contains(seconds))
     };
     let seconds = units.iter().find_map(read);
-    seconds.map(Duration::from_secs).ok_or_else(|| "expected is a number with s, m, h or d, as in 30m".to_owned())
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| "expected is a number with s, m, h or d, from 1s to 100 years, as in 30m".to_owned())
 }
 
 /// `webhook:7`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cron::{Found, Read, Saved, Seen, Store};
+use cron::{Found, OnDamage, Read, Runs, Saved, Seen, Store};
 use domain::cron::scheduler::{Draft, Effect, Input, JobView, Refusal};
 use domain::cron::{JobId, Missed, Schedule, Scheduler, time};
 use domain::text::one_line;
@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use supervision::ports::Ports;
+use supervision::real::real_ports;
 
 use super::admin::{Admin, encode, hidden};
 use super::{print, print_json};
@@ -86,16 +87,24 @@ pub(super) fn moment(ms: u64, zone: &TimeZone) -> String {
     at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
+/// The runs of a job; of one that is gone, those that have files.
 async fn history(loaded: &Loaded, id: &str, output: Output) -> anyhow::Result<()> {
     let job = match Admin::find(&loaded.paths).await? {
-        Some(admin) => admin.get(&format!("cron/{}", encode(id))).await?,
-        None => json!(Here::open(loaded).await?.scheduler.show(id).map_err(refused)?),
+        Some(admin) => admin.get(&format!("cron/{}", encode(id))).await,
+        None => Here::open(loaded).await?.scheduler.show(id).map(|job| json!(job)).map_err(refused),
+    };
+    let items = match job {
+        Ok(job) => job["history"].clone(),
+        Err(unknown) => match of_files(loaded, id).await? {
+            kept if kept.is_empty() => return Err(unknown),
+            kept => kept.into(),
+        },
     };
     if output.json {
-        return print_json(&json!({"items": job["history"], "next": null}));
+        return print_json(&json!({"items": items, "next": null}));
     }
     let zone = zones(&loaded.config).local;
-    let runs = job["history"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let runs = items.as_array().map(Vec::as_slice).unwrap_or_default();
     if runs.is_empty() {
         return print("no runs yet");
     }
@@ -106,6 +115,17 @@ async fn history(loaded: &Loaded, id: &str, output: Output) -> anyhow::Result<()
         let took = run["durationMs"].as_u64().unwrap_or_default();
         print(format!("{at}  {:7}  {took} ms  {}{times}", text("status"), one_line(text("error"))).trim_end())
     })
+}
+
+async fn of_files(loaded: &Loaded, id: &str) -> anyhow::Result<Vec<Value>> {
+    let (runs, id) = (Runs::new(loaded.paths.workspace.clone(), real_ports(1)?), id.to_owned());
+    let kept = tokio::task::spawn_blocking(move || runs.of(&id)).await??;
+    let item = |run: Value| {
+        let (queued, ended) = (run["queued_at_ms"].as_u64(), run["ended_at_ms"].as_u64());
+        let took = queued.zip(ended).map(|(queued, ended)| ended.saturating_sub(queued));
+        json!({"runAtMs": queued, "status": run["status"], "error": run["error"], "durationMs": took})
+    };
+    Ok(kept.into_iter().map(item).collect())
 }
 
 async fn add(loaded: &Loaded, arguments: AddArgs) -> anyhow::Result<()> {
@@ -138,6 +158,14 @@ fn draft(loaded: &Loaded, arguments: AddArgs) -> anyhow::Result<Draft> {
         (None, Some(every), _) => Schedule::every(ms(every)),
         (None, None, cron) => Schedule::cron(cron.as_deref().unwrap_or_default(), tz.as_deref()),
     };
+    if let Some((channel, _)) = &to {
+        let channels = &loaded.config.channels;
+        let enabled = [("webhook", channels.webhook.enabled), ("websocket", channels.websocket.enabled)];
+        if !enabled.contains(&(channel.as_str(), true)) {
+            let text = format!("--to: the channel {:?} is not enabled, so nobody would be told", one_line(channel));
+            return Err(Exit::new(ExitCode::Usage, text).into());
+        }
+    }
     schedule.timing(&zones).map_err(|bad| Exit::new(ExitCode::Usage, bad.to_string()))?;
     Ok(Draft {
         name,
@@ -202,14 +230,17 @@ impl Here {
         if let Some(who) = hidden(&loaded.paths) {
             return Err(Exit::new(ExitCode::NoGateway, who).into());
         }
-        let (store, ports) = (Arc::new(Store::new(loaded.paths.workspace.clone())), supervision::real::real_ports(1)?);
+        let (store, ports) = (Arc::new(Store::new(loaded.paths.workspace.clone())), real_ports(1)?);
         let mut tries = 0;
         loop {
             let (files, world) = (store.clone(), ports.clone());
-            let read = tokio::task::spawn_blocking(move || files.read(&world, None)).await?;
+            let read = tokio::task::spawn_blocking(move || files.read(&world, None, OnDamage::Leave)).await?;
             match read? {
                 Read::Files(found) => {
-                    let Found { file, actions, bad: _, seen } = *found;
+                    let Found { file, aside, actions, bad: _, seen } = *found;
+                    if let Some(name) = aside {
+                        tracing::warn!("there is no cron/jobs.json; the damaged one is kept as {name}");
+                    }
                     let mut scheduler = Scheduler::new(zones(&loaded.config));
                     scheduler.step(Input::Read { file, actions }, ports.clock.wall_ms());
                     return Ok(Self { store, ports, seen, scheduler });

@@ -143,6 +143,10 @@ async fn the_command_line_does_the_same_with_and_without_a_gateway() {
             assert_eq!(place.run(&["cron", "run", id]).status.code(), Some(6));
         }
         assert!(output(&place, &["cron", "remove", id]).contains("removed"));
+        if gateway.is_some() {
+            let runs = body(&place, &["cron", "history", id]);
+            assert_eq!(runs["items"][0]["status"], "ok", "what ran is known of one that is gone: {runs}");
+        }
         for (arguments, code, said) in [
             (vec!["cron", "remove", id], 1, "there is no job"),
             (vec!["cron", "add", "-m", "x", "--cron", "0 25 * * *"], 2, "schedule.expr: the hour `25`"),
@@ -150,6 +154,9 @@ async fn the_command_line_does_the_same_with_and_without_a_gateway() {
             (vec!["cron", "add", "-m", "x", "--at", "2020-01-01"], 1, "schedule.atMs is in the past"),
             (vec!["cron", "add", "-m", "x"], 2, "--at"),
             (vec!["cron", "add", "-m", "x", "--every", "1w"], 2, "as in 30m"),
+            (vec!["cron", "add", "-m", "x", "--every", "5m", "--tz", "UTC"], 2, "--tz"),
+            (vec!["cron", "add", "-m", "x", "--every", "5m", "--keep"], 2, "--keep"),
+            (vec!["cron", "add", "-m", "x", "--every", "5m", "--to", "nochan:7"], 2, "\"nochan\" is not enabled"),
         ] {
             let out = place.run(&arguments);
             let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -166,6 +173,12 @@ async fn the_command_line_does_the_same_with_and_without_a_gateway() {
 async fn a_damaged_file_stops_no_gateway_and_is_kept() {
     let place = Place::new(json!({}));
     put_jobs(&place, &json!([{"id": "x"}]));
+    for arguments in [vec!["cron", "list"], vec!["cron", "add", "-m", "x", "--every", "5m"]] {
+        let out = place.run(&arguments);
+        let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(1) && complaint.contains("it is left as it is"), "{complaint}");
+        assert_eq!(jobs(&place), [json!({"id": "x"})]);
+    }
     let gateway = place.start().await;
     assert_eq!(gateway.say("cli:ann", "hello", "m1").await, "done");
     let out = place.run(&["cron", "list"]);
@@ -178,7 +191,12 @@ async fn a_damaged_file_stops_no_gateway_and_is_kept() {
     let kept = std::fs::read_dir(place.path().join("workspace/cron")).unwrap();
     let names: Vec<String> = kept.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     assert!(names.iter().any(|name| name.starts_with("jobs.json.corrupt-")), "{names:?}");
-    assert!(place.events().iter().any(|event| event["event"] == "cron_damaged"));
+    let told = |place: &Place| place.events().iter().filter(|event| event["event"] == "cron_damaged").count();
+    assert_eq!(told(&place), 1);
+    let listed = place.run(&["cron", "list"]);
+    assert!(String::from_utf8_lossy(&listed.stderr).contains("the damaged one is kept as cron/jobs.json.corrupt-"));
+    place.start().await.terminate().await;
+    assert_eq!(told(&place), 2, "the next process tells of it too");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

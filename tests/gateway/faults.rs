@@ -1,5 +1,5 @@
-//! What users of other programs reported about context, tool calls, order and providers, and the test that would find
-//! it here. What is named here is a test that exists.
+//! What users of other programs reported about context, tool calls, order, providers and jobs, and the test that would
+//! find it here. What is named here is a test that exists.
 
 use std::collections::BTreeSet;
 
@@ -85,6 +85,30 @@ const CONTEXT: &[(&str, &str)] = &[
     ),
 ];
 
+/// Of a job that waits for a worker there is no report here: a job is a message of its session, and needs no worker.
+const CRON: &[(&str, &str)] = &[
+    ("a job runs twice after a restart", "a_process_that_dies_runs_no_moment_twice_and_learns_how_its_runs_ended"),
+    ("catch-up ignores the time zone", "each_moment_of_a_year_is_used_once_whatever_dies"),
+    ("the ambiguous hour at the end of summer time", "a_clock_put_back"),
+    ("an `at` that is only a date", "single_times"),
+    (
+        "a reload while a job runs: it runs twice, or a job with one moment is missed",
+        "a_file_that_others_change_is_merged_with_what_memory_knows_of_runs",
+    ),
+    ("a job is replayed after a failed save", "a_file_that_cannot_be_written_leaves_memory_in_charge"),
+    ("one job is launched twice at a time", "a_run_that_goes_on_is_not_joined_by_another"),
+    ("Sunday in a range of weekdays is parsed wrong", "sunday_is_both_ends_of_the_week"),
+    ("the poller of triggers hangs for ever", "a_look_that_hangs_is_given_up_and_told_once"),
+    ("a stale claim blocks a trigger", "a_delivery_is_claimed_once_and_again_when_it_was_left"),
+    (
+        "the confirmation of a job is sent twice",
+        "the_answer_of_a_job_is_pushed_to_its_chat_once_and_a_failure_is_written_down",
+    ),
+    ("the heartbeat ignores its hours", "hours_hold_by_the_clocks_of_the_zone_also_over_midnight"),
+    ("the heartbeat calls the model without tasks", "without_tasks_or_anybody_to_tell_no_model_is_asked"),
+    ("heartbeat and user collide", "what_the_heartbeat_finds_is_sent_to_the_newest_chat_and_stands_in_its_session"),
+];
+
 #[test]
 fn each_report_has_its_test() {
     let all = ["actors", "src", "tests/gateway"].into_iter().flat_map(sources);
@@ -101,7 +125,7 @@ fn each_report_has_its_test() {
             }
         }
     }
-    for (report, test) in [ORDER, TOOL_CALLS, CONTEXT].into_iter().flatten() {
+    for (report, test) in [ORDER, TOOL_CALLS, CONTEXT, CRON].into_iter().flatten() {
         assert!(tests.contains(*test), "{report}: {test} does not exist");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use supervision::ports::{Disk, Open};
 
 /// The largest record that is read, in bytes.
-const RECORD_BYTES_MAX: u64 = 1 << 20;
+pub const RECORD_BYTES_MAX: u64 = 1 << 20;
 
 /// The whole file, none when there is none. One of more than `bytes_max` bytes is not read.
 pub fn read(disk: &dyn Disk, workspace: &Path, below: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
@@ -20,12 +20,18 @@ pub fn read(disk: &dyn Disk, workspace: &Path, below: &Path, bytes_max: u64) -> 
     let length = file.length()?;
     if length > bytes_max {
         let name = below.display();
-        return Err(io::Error::other(format!("{name} has {length} bytes; at most {bytes_max} are read")));
+        let text = format!("{name} has {length} bytes; at most {bytes_max} are read");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     let got = file.read_at(&mut bytes, 0)?;
     bytes.truncate(got);
     Ok(Some(bytes))
+}
+
+/// Whether what should be read is a directory, a link or a pipe, or too large, so that it never can be.
+pub fn is_unfit(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge)
 }
 
 /// Writes a file whole or not at all; it is on the device then.

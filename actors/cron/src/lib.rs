@@ -22,5 +22,6 @@ mod triggers;
 pub use actor::{ARBITER, Cron, Deps};
 pub use desk::Desk;
 pub use heartbeat::{Heartbeat, HeartbeatDeps, HeartbeatRules};
-pub use store::{Found, Read, Saved, Seen, Store};
+pub use runs::Runs;
+pub use store::{Found, OnDamage, Read, Saved, Seen, Store};
 pub use triggers::{NotQueued, TriggerStore, Triggers, TriggersDeps};

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use supervision::ports::Ports;
 
-use crate::inside;
+use crate::inside::{self, RECORD_BYTES_MAX};
 
 const DIRECTORY: &str = "cron/runs";
 /// Runs that are kept; the oldest go first.
@@ -74,6 +74,19 @@ impl Runs {
         };
         let now_ms = self.ports.clock.wall_ms();
         self.merge(run, json!({"status": end.status, "ended_at_ms": now_ms, key: ellipsis(text, CHARS_MAX)}), true)
+    }
+
+    /// What is kept of the runs of a job, oldest first.
+    pub fn of(&self, job: &str) -> io::Result<Vec<Value>> {
+        let disk = &*self.ports.disk;
+        let mut found = Vec::new();
+        for name in inside::names(disk, &self.workspace.join(DIRECTORY))? {
+            // One that is damaged, or gone since, tells nothing.
+            let bytes = inside::read(disk, &self.workspace, &Path::new(DIRECTORY).join(name), RECORD_BYTES_MAX)?;
+            let record: Option<Value> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            found.extend(record.filter(|record| record["job_id"] == job));
+        }
+        Ok(found)
     }
 
     fn merge(&self, run: &Run, fields: Value, over: bool) -> io::Result<()> {
@@ -159,6 +172,7 @@ mod tests {
         for number in 0..=KEPT_MAX as u128 {
             runs.queued(&run(number), "tea", 1, &"ö".repeat(CHARS_MAX + 1)).unwrap();
         }
+        assert_eq!((runs.of("1a2b").unwrap().len(), runs.of("1a2").unwrap().len()), (KEPT_MAX, 0));
         let names = inside::names(&*disk, Path::new("/w/cron/runs")).unwrap();
         assert_eq!((names.len(), &*names[0]), (KEPT_MAX, &*format!("{}.json", run(1).turn)));
         let kept = record(&disk, &run(1));

@@ -1,12 +1,12 @@
 //! The files: `cron/jobs.json` and `cron/action.jsonl` of a workspace, under the lock `cron.lock`. All functions block.
 //!
-//! A damaged `jobs.json` is set aside as `jobs.json.corrupt-<seconds>`, never overwritten. No part of the way is followed
+//! A damaged `jobs.json` is set aside as `jobs.json.corrupt-<seconds>`, never overwritten, and by the gateway alone. No part of the way is followed
 //! where it is a link, since tools may write in the workspace.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use domain::cron::file::{self, Action, BYTES_MAX, File};
+use domain::cron::file::{self, Action, BYTES_MAX, File, JOBS_MAX};
 use supervision::ports::{Disk, DiskFile, Open, Ports, Stat};
 
 use crate::inside;
@@ -39,8 +39,17 @@ pub enum Read {
     Locked,
     /// The jobs, and what others want done.
     Files(Box<Found>),
-    /// The file was damaged, and set aside.
+    /// The file is damaged.
     Damaged(String),
+}
+
+/// What becomes of a damaged file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It gets another name.
+    SetAside,
+    /// It stays as it is.
+    Leave,
 }
 
 /// What the files say.
@@ -50,6 +59,8 @@ pub struct Found {
     pub file: Option<File>,
     /// What others want done, in order.
     pub actions: Vec<Action>,
+    /// Where no file is: the one that was set aside last.
+    pub aside: Option<String>,
     /// Lines of `action.jsonl` that say nothing usable.
     pub bad: usize,
     /// How the files are.
@@ -85,14 +96,15 @@ impl Store {
     }
 
     /// Reads the files unless they are as they were.
-    pub fn read(&self, ports: &Ports, before: Option<Seen>) -> io::Result<Read> {
+    pub fn read(&self, ports: &Ports, before: Option<Seen>, damage: OnDamage) -> io::Result<Read> {
         let disk = &*ports.disk;
         let seen = self.seen(disk)?;
         if before == Some(seen) {
             return Ok(Read::Unchanged);
         }
         if seen == Seen::default() {
-            return Ok(Read::Files(Box::new(Found { file: None, actions: Vec::new(), bad: 0, seen })));
+            let aside = self.aside(disk)?;
+            return Ok(Read::Files(Box::new(Found { file: None, aside, actions: Vec::new(), bad: 0, seen })));
         }
         let Some(_lock) = disk.try_lock(&self.workspace.join(LOCK))? else { return Ok(Read::Locked) };
         let seen = self.seen(disk)?;
@@ -100,15 +112,39 @@ impl Store {
             None => None,
             Some(bytes) => match File::decode(&bytes) {
                 Ok(file) => Some(file),
-                Err(bad) => return self.set_aside(ports, &bad.to_string()).map(Read::Damaged),
+                Err(bad) if damage == OnDamage::SetAside => {
+                    return self.set_aside(ports, &bad.to_string()).map(Read::Damaged);
+                }
+                Err(bad) => {
+                    let path = self.workspace.join(JOBS);
+                    return Ok(Read::Damaged(format!("{} is damaged ({bad}); it is left as it is", path.display())));
+                }
             },
         };
+        let count = file.as_ref().map_or(0, |file| file.jobs.len());
+        if count > JOBS_MAX {
+            return Err(io::Error::other(format!("{JOBS} has {count} jobs; at most {JOBS_MAX} are followed")));
+        }
+        let aside = if file.is_none() { self.aside(disk)? } else { None };
         let (actions, bad) = file::actions(&self.whole(disk, ACTIONS)?.unwrap_or_default());
-        Ok(Read::Files(Box::new(Found { file, actions, bad, seen })))
+        Ok(Read::Files(Box::new(Found { file, aside, actions, bad, seen })))
     }
 
     fn whole(&self, disk: &dyn Disk, path: &str) -> io::Result<Option<Vec<u8>>> {
         inside::read(disk, &self.workspace, Path::new(path), BYTES_MAX)
+    }
+
+    fn aside(&self, disk: &dyn Disk) -> io::Result<Option<String>> {
+        let paths = match disk.list(&self.workspace.join(DIRECTORY)) {
+            Ok(paths) => paths,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
+        Ok(names
+            .filter(|name| name.starts_with("jobs.json.corrupt-"))
+            .next_back()
+            .map(|name| format!("{DIRECTORY}/{name}")))
     }
 
     fn set_aside(&self, ports: &Ports, why: &str) -> io::Result<String> {
@@ -138,6 +174,12 @@ impl Store {
             return Ok(Saved::Changed);
         }
         let bytes = file.encode();
+        if bytes.len() as u64 > BYTES_MAX {
+            let length = bytes.len();
+            return Err(io::Error::other(format!(
+                "{JOBS} would have {length} bytes; at most {BYTES_MAX} are read again"
+            )));
+        }
         let new = disk.open_inside(&self.workspace, Path::new(NEW), Open::Create)?;
         write(&*new, &bytes)?;
         disk.rename(&self.workspace.join(NEW), &self.workspace.join(JOBS))?;
@@ -195,18 +237,18 @@ mod tests {
     #[test]
     fn what_is_read_is_written_back_and_a_change_between_is_noticed() {
         let (disk, ports, store) = world();
-        let (file, _, _, none) = seen(store.read(&ports, None).unwrap());
-        assert_eq!((file, store.read(&ports, Some(none)).unwrap()), (None, Read::Unchanged));
+        let (file, _, _, none) = seen(store.read(&ports, None, OnDamage::SetAside).unwrap());
+        assert_eq!((file, store.read(&ports, Some(none), OnDamage::SetAside).unwrap()), (None, Read::Unchanged));
         put(&disk, "cron/jobs.json", &format!(r#"{{"jobs":[{}]}}"#, job("a")));
         put(&disk, "cron/action.jsonl", &format!("{{\"action\":\"add\",\"params\":{}}}\nbad\n", job("b")));
-        let (jobs, actions, bad, before) = seen(store.read(&ports, Some(none)).unwrap());
+        let (jobs, actions, bad, before) = seen(store.read(&ports, Some(none), OnDamage::SetAside).unwrap());
         assert_eq!((jobs, actions, bad), (Some(1), 1, 1));
         assert_eq!(store.save(&ports, &File::default(), none).unwrap(), Saved::Changed);
         assert!(text(&disk, "cron/jobs.json").contains("\"a\""));
         let Saved::Done(after) = store.save(&ports, &File::default(), before).unwrap() else { panic!() };
         assert_eq!(text(&disk, "cron/jobs.json"), "{\n  \"version\": 1,\n  \"jobs\": []\n}");
         assert_eq!(text(&disk, "cron/action.jsonl"), "");
-        assert_eq!(store.read(&ports, Some(after)).unwrap(), Read::Unchanged);
+        assert_eq!(store.read(&ports, Some(after), OnDamage::SetAside).unwrap(), Read::Unchanged);
     }
 
     #[test]
@@ -214,7 +256,10 @@ mod tests {
         let (disk, ports, store) = world();
         for round in 0..2 {
             put(&disk, "cron/jobs.json", &format!("{{ damage {round}"));
-            let Read::Damaged(why) = store.read(&ports, None).unwrap() else { panic!() };
+            let Read::Damaged(why) = store.read(&ports, None, OnDamage::Leave).unwrap() else { panic!() };
+            assert!(why.ends_with("; it is left as it is"), "{why}");
+            assert_eq!(text(&disk, "cron/jobs.json"), format!("{{ damage {round}"));
+            let Read::Damaged(why) = store.read(&ports, None, OnDamage::SetAside).unwrap() else { panic!() };
             assert!(why.starts_with("/w/cron/jobs.json is damaged (key must be a string"), "{why}");
             assert!(why.contains(&format!("cron/jobs.json.corrupt-{}", 1_767_225_600 + round)), "{why}");
             assert_eq!(
@@ -222,8 +267,27 @@ mod tests {
                 format!("{{ damage {round}")
             );
         }
-        let (file, ..) = seen(store.read(&ports, None).unwrap());
-        assert_eq!(file, None);
+        let Read::Files(found) = store.read(&ports, None, OnDamage::SetAside).unwrap() else { panic!() };
+        let last = format!("cron/jobs.json.corrupt-{}", 1_767_225_601);
+        assert_eq!((found.file, found.aside), (None, Some(last)), "it is not forgotten");
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_neither_followed_nor_written() {
+        let (disk, ports, store) = world();
+        let jobs = |count: usize| (0..count).map(|n| job(&format!("{n}"))).collect::<Vec<_>>().join(",");
+        put(&disk, "cron/jobs.json", &format!(r#"{{"jobs":[{}]}}"#, jobs(JOBS_MAX + 1)));
+        let error = store.read(&ports, None, OnDamage::SetAside).unwrap_err();
+        assert_eq!(error.to_string(), "cron/jobs.json has 10001 jobs; at most 10000 are followed");
+        put(&disk, "cron/jobs.json", &format!(r#"{{"jobs":[{}]}}"#, jobs(JOBS_MAX)));
+        let Read::Files(found) = store.read(&ports, None, OnDamage::SetAside).unwrap() else { panic!() };
+        let mut file = found.file.unwrap();
+        assert_eq!(file.jobs.len(), JOBS_MAX);
+        for job in &mut file.jobs {
+            job.payload.message = "x".repeat(2000);
+        }
+        let error = store.save(&ports, &file, found.seen).unwrap_err();
+        assert!(error.to_string().ends_with("at most 16777216 are read again"), "{error}");
     }
 
     #[test]
@@ -232,7 +296,7 @@ mod tests {
         let text_of = |id: &str| format!(r#"{{"jobs":[{}]}}"#, job(id));
         put(&disk, "cron/jobs.json", &text_of("a"));
         disk.sync_fs(Path::new("/w")).unwrap();
-        let (.., before) = seen(store.read(&ports, None).unwrap());
+        let (.., before) = seen(store.read(&ports, None, OnDamage::SetAside).unwrap());
         let new = File::decode(text_of("b").as_bytes()).unwrap();
         for fault in [Fault::WriteEnospc, Fault::SyncEio] {
             disk.fail_next(fault);
@@ -257,10 +321,10 @@ mod tests {
         let store = Store::new(workspace.clone());
         let lock = ports.disk.try_lock(&workspace.join(LOCK)).unwrap();
         assert!(lock.is_some());
-        assert_eq!(store.read(&ports, None).unwrap(), Read::Locked);
+        assert_eq!(store.read(&ports, None, OnDamage::SetAside).unwrap(), Read::Locked);
         assert_eq!(store.save(&ports, &File::default(), Seen::default()).unwrap(), Saved::Locked);
         drop(lock);
-        let (.., seen) = seen(store.read(&ports, None).unwrap());
+        let (.., seen) = seen(store.read(&ports, None, OnDamage::SetAside).unwrap());
         assert!(matches!(store.save(&ports, &File::default(), seen).unwrap(), Saved::Done(_)));
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use domain::cron::file::File;
-use domain::cron::scheduler::{Input, SaveOutcome};
+use domain::cron::scheduler::{Input, Note, Noted, SaveOutcome};
 use protocol::cron::AskCron;
 use supervision::ports::offload;
 
 use super::{Cron, LOOK_EVERY};
-use crate::store::{Found, Read, Saved, Seen, Store};
+use crate::store::{Found, OnDamage, Read, Saved, Seen, Store};
 
 /// How soon one tries again that found the lock taken.
 const LOCK_RETRY: Duration = Duration::from_millis(200);
@@ -81,7 +81,7 @@ impl Cron {
             self.files.looked = ports.clock.mono();
             let before = self.files.seen.filter(|_| look == Look::IfChanged);
             let pool = Arc::clone(&ports.offload);
-            let read = offload(&*pool, move || store.read(&ports, before));
+            let read = offload(&*pool, move || store.read(&ports, before, OnDamage::SetAside));
             ctx.spawn(read.into_actor(self).map(|read, cron, ctx| {
                 let read = read.unwrap_or_else(|_| Err(std::io::Error::other("the reader failed")));
                 cron.files_read(read.map_err(|error| error.to_string()), ctx);
@@ -103,8 +103,13 @@ impl Cron {
             Ok(Read::Locked) => return self.wait_for_lock(ctx),
             Ok(Read::Unchanged) => None,
             Ok(Read::Files(found)) => {
-                let Found { file, actions, bad, seen } = *found;
+                let Found { file, aside, actions, bad, seen } = *found;
                 self.files.seen = Some(seen);
+                if let Some(name) = aside.filter(|_| !self.files.tried) {
+                    let text =
+                        format!("there is no cron/jobs.json, so no job is followed; the damaged one is kept as {name}");
+                    self.note(Note { what: Noted::Damaged, job: None, turn: None, text });
+                }
                 if bad > 0 {
                     tracing::warn!(
                         lines = bad,

@@ -177,8 +177,14 @@ impl TriggerStore {
         }
         let file = self.file()?;
         for (name, from) in names {
-            let Some(bytes) = self.read(&[from, &name])? else { continue };
-            match delivery(&name, &bytes) {
+            let read = match self.read(&[from, &name]) {
+                Ok(None) => continue,
+                Ok(Some(bytes)) => delivery(&name, &bytes),
+                // What is no file that could be read keeps nobody from the others; what fails otherwise is tried again.
+                Err(error) if inside::is_unfit(&error) => Err(error.to_string()),
+                Err(error) => return Err(error),
+            };
+            match read {
                 Ok(delivery) => {
                     self.move_to(PROCESSING, from, &name, &name)?;
                     let trigger = usable(&file, &delivery.trigger_id);

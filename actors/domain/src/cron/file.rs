@@ -13,6 +13,8 @@
 //!
 //! **Source:** `nanobot/cron/service.py`, `types.py` 0.3.5.
 
+use std::collections::BTreeSet;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -21,6 +23,8 @@ use super::job::{Job, JobId, RunStatus};
 
 /// The largest file that is read, in bytes.
 pub const BYTES_MAX: u64 = 16 << 20;
+/// Jobs of a file that are followed.
+pub const JOBS_MAX: usize = 10_000;
 
 /// All jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,6 +37,9 @@ pub struct File {
     /// What else the file says.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+    /// Jobs that were switched off when they were read, and why.
+    #[serde(skip)]
+    pub switched_off: Vec<(JobId, String)>,
 }
 
 /// What another process wants done. An action that is found again changes nothing more.
@@ -87,7 +94,7 @@ const OF_RUN: &[(&str, &str)] = &[
 
 impl Default for File {
     fn default() -> Self {
-        Self { version: first(), jobs: Vec::new(), extra: Map::new() }
+        Self { version: first(), jobs: Vec::new(), extra: Map::new(), switched_off: Vec::new() }
     }
 }
 
@@ -101,15 +108,20 @@ impl File {
             return Err(bad("`jobs` is missing, or no list".to_owned()));
         };
         let mut file: Self = read(value, "")?;
+        let mut ids = BTreeSet::new();
         for (at, one) in list.into_iter().enumerate() {
             let job: Job = read(camel_job(one), &format!("jobs[{at}]"))?;
-            if file.jobs.iter().any(|other| other.id == job.id) {
+            if !ids.insert(job.id.clone()) {
                 return Err(BadFile {
                     place: format!("jobs[{at}]: "),
                     what: format!("the id {} is used twice", job.id),
                 });
             }
-            file.jobs.push(modern(job));
+            let (enabled, job) = (job.enabled, modern(job));
+            if enabled && !job.enabled {
+                file.switched_off.push((job.id.clone(), job.state.last_error.clone().unwrap_or_default()));
+            }
+            file.jobs.push(job);
         }
         Ok(file)
     }

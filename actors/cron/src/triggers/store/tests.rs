@@ -143,3 +143,29 @@ fn a_write_that_fails_leaves_what_was_there() {
         assert_eq!(on(&cut).claim(20, &BTreeSet::new()).unwrap().deliveries.len(), 1, "what was handed in is there");
     }
 }
+
+#[test]
+fn what_is_no_file_keeps_nobody_from_the_others() {
+    let home = testkit::workspace::TempWorkspace::new();
+    let workspace = home.home().join("workspace");
+    let store = TriggerStore::new(workspace.clone(), supervision::real::real_ports(1).unwrap());
+    let target = Target::of_session(SessionKey::new("webhook:7").unwrap());
+    let id = store.create(b"seed", "door", &target).unwrap().id;
+    let good = store.put(&id, "done".to_owned()).unwrap();
+    let inbox = workspace.join("triggers/inbox");
+    std::fs::create_dir(inbox.join("0.json")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", inbox.join("1.json")).unwrap();
+    std::fs::File::create(inbox.join("2.json")).unwrap().set_len(BYTES_MAX + 1).unwrap();
+    let claimed = store.claim(20, &BTreeSet::new()).unwrap();
+    assert_eq!(claimed.deliveries.iter().map(|(name, ..)| name).collect::<Vec<_>>(), [&good]);
+    let bad: Vec<_> = claimed.bad.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    assert_eq!(
+        bad,
+        [
+            "0.json: not a regular file",
+            "1.json: a symbolic link, not a regular file",
+            "2.json: triggers/inbox/2.json has 4194305 bytes; at most 4194304 are read"
+        ]
+    );
+    assert!(workspace.join("triggers/failed/0.json.bad").is_dir(), "it is kept");
+}

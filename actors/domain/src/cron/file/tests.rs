@@ -58,7 +58,7 @@ fn snake_case_is_read() {
 
 #[test]
 fn jobs_of_old_files_are_bound_to_a_session_or_switched_off() {
-    let file = File::decode(fixture!("legacy-payload/jobs.json")).unwrap();
+    let mut file = File::decode(fixture!("legacy-payload/jobs.json")).unwrap();
     let jobs = value(&file)["jobs"].clone();
     let payload = |channel: Value, key: Value, chat: Value, meta: Value| {
         json!({
@@ -85,6 +85,8 @@ fn jobs_of_old_files_are_bound_to_a_session_or_switched_off() {
             ),
         ]
     );
+    let off: Vec<_> = std::mem::take(&mut file.switched_off).into_iter().map(|(id, _)| id.to_string()).collect();
+    assert_eq!(off, ["cc000002", "cc000003"], "people are told of them");
     assert_eq!(File::decode(&file.encode()).unwrap(), file, "a second reading changes nothing");
 }
 
@@ -189,7 +191,8 @@ proptest! {
             "payload": {"message": message, "session_key": key},
             "state": {"next_run_at_ms": next},
         }]});
-        let file = File::decode(text.to_string().as_bytes()).unwrap();
+        let mut file = File::decode(text.to_string().as_bytes()).unwrap();
+        prop_assert_eq!(std::mem::take(&mut file.switched_off).len() == 1, enabled && key.is_none());
         prop_assert_eq!(&File::decode(&file.encode()).unwrap(), &file);
         prop_assert_eq!(&file.jobs[0].payload.message, &message);
     }

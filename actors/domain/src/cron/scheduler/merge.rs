@@ -1,6 +1,8 @@
 //! What the file says, and what memory knows better.
 
-use super::{Effect, Entry, LATE_MS, Scheduler, Standing};
+use std::collections::BTreeMap;
+
+use super::{Effect, Entry, LATE_MS, Note, Noted, Scheduler, Standing};
 use crate::cron::file::{Action, File};
 use crate::cron::job::{Job, JobId, Missed};
 use crate::cron::schedule::{Timing, Zones};
@@ -20,7 +22,11 @@ impl Scheduler {
             // It was set aside, or somebody removed it before it had what memory has.
             return;
         }
-        let read = file.unwrap_or_default();
+        let mut read = file.unwrap_or_default();
+        for (job, why) in std::mem::take(&mut read.switched_off) {
+            let text = format!("it is switched off: {why}; once it is mended, `cron enable` follows it again");
+            effects.push(Effect::Note(Note { what: Noted::Failed, job: Some(job), turn: None, text }));
+        }
         let acted = !actions.is_empty();
         let mut wanted = read.clone();
         for action in actions {
@@ -43,13 +49,15 @@ impl Scheduler {
     }
 
     fn merge(&mut self, jobs: Vec<Job>, now_ms: u64) {
-        let mut known = std::mem::take(&mut self.entries);
+        let mut known: Vec<Option<Entry>> = std::mem::take(&mut self.entries).into_iter().map(Some).collect();
+        let places = known.iter().flatten().enumerate().map(|(at, entry)| (entry.job.id.clone(), at));
+        let places: BTreeMap<JobId, usize> = places.collect();
         for job in jobs {
             if self.removed.iter().any(|(id, _)| *id == job.id) {
                 continue;
             }
-            let at = known.iter().position(|entry| entry.job.id == job.id);
-            let entry = match at.map(|at| known.remove(at)) {
+            let before = places.get(&job.id).and_then(|at| known.get_mut(*at)).and_then(Option::take);
+            let entry = match before {
                 Some(entry) if entry.touched > self.saved => entry,
                 Some(entry) => entry.replaced(job, &self.zones, now_ms),
                 None => {
@@ -63,7 +71,7 @@ impl Scheduler {
             self.entries.push(entry);
         }
         // Those that no file has seen yet stay; the others somebody removed.
-        self.entries.extend(known.into_iter().filter(|entry| entry.touched > self.saved));
+        self.entries.extend(known.into_iter().flatten().filter(|entry| entry.touched > self.saved));
     }
 }
 
