@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::Recipient;
 use dashmap::DashMap;
 use domain::ids::{Attempt, SessionKey, TurnId};
+use protocol::journal::{Queued, QueuedSink};
 use protocol::metrics::{Metrics, gauge};
 use protocol::turn::{
     Finished, TurnEnded, TurnEvent, TurnEvents, TurnProgress, TurnWatch, WATCHED_MAX, WatchedTooMany,
@@ -22,8 +23,14 @@ struct Watcher {
     key: SessionKey,
     to: Vec<Recipient<TurnEnded>>,
     /// A session that is loaded tells the ends of those that it does not know any more; it knows none that is not
-    /// accepted yet, so that one must have begun first.
-    begun: bool,
+    /// accepted yet.
+    accepted: bool,
+}
+
+/// Hears of accepted messages before the registry does.
+struct Heard {
+    ends: Arc<Ends>,
+    next: Arc<dyn QueuedSink>,
 }
 
 // === impl Ends ===
@@ -38,31 +45,34 @@ impl Ends {
         self.metrics.work.watched_turns.set(gauge(self.watched.len()));
     }
 
-    fn finished(&self, turn: TurnId, finished: &Finished) {
-        let Some((turn, Watcher { key, to, begun: _ })) = self.watched.remove(&turn) else { return };
-        self.show();
-        let Finished { result, text, model, usage, .. } = finished;
-        let ended = TurnEnded {
-            key,
-            turn,
-            result: *result,
-            text: text.as_str().into(),
-            usage: *usage,
-            model: Arc::clone(model),
-        };
-        for to in &to {
-            // Whoever is gone asks again when it is back.
-            let _ = tell(to, ended.clone());
+    /// What hands accepted messages on to `next`.
+    pub fn hears(self: &Arc<Self>, next: Arc<dyn QueuedSink>) -> Arc<dyn QueuedSink> {
+        Arc::new(Heard { ends: Arc::clone(self), next })
+    }
+
+    fn finished(&self, key: SessionKey, turn: TurnId, finished: &Finished) {
+        if !self.watched.contains_key(&turn) {
+            return;
         }
+        let Finished { result, text, model, usage, .. } = finished;
+        let (text, model) = (text.as_str().into(), Arc::clone(model));
+        self.ended(TurnEnded { key, turn, result: *result, text, usage: *usage, model });
+    }
+}
+
+impl QueuedSink for Heard {
+    fn queued(&self, queued: Queued) {
+        self.ends.accepted(queued.item.turn);
+        self.next.queued(queued);
     }
 }
 
 impl TurnEvents for Ends {
     fn emit(&self, event: TurnEvent) {
         let ended = match &event.what {
-            TurnProgress::Finished(finished) => Some((event.turn, Arc::clone(finished))),
+            TurnProgress::Finished(finished) => Some((event.key.clone(), event.turn, Arc::clone(finished))),
             TurnProgress::Started => {
-                self.watched.get_mut(&event.turn).iter_mut().for_each(|watched| watched.begun = true);
+                self.accepted(event.turn);
                 None
             }
             TurnProgress::Delta(_)
@@ -74,15 +84,15 @@ impl TurnEvents for Ends {
             | TurnProgress::Notice(_) => None,
         };
         self.hub.emit(event);
-        if let Some((turn, finished)) = ended {
-            self.finished(turn, &finished);
+        if let Some((key, turn, finished)) = ended {
+            self.finished(key, turn, &finished);
         }
     }
 
     fn unfinished(&self, key: &SessionKey) -> Vec<(TurnId, Attempt)> {
         let mut turns = self.hub.unfinished(key);
         let watched =
-            self.watched.iter().filter(|watched| watched.begun && watched.key == *key).map(|watched| *watched.key());
+            self.watched.iter().filter(|watched| watched.accepted && watched.key == *key).map(|watched| *watched.key());
         let more: Vec<TurnId> = watched.filter(|turn| turns.iter().all(|(other, _)| other != turn)).collect();
         turns.extend(more.into_iter().map(|turn| (turn, Attempt::FIRST)));
         turns
@@ -94,7 +104,7 @@ impl TurnWatch for Ends {
         if self.watched.len() >= WATCHED_MAX && !self.watched.contains_key(&turn) {
             return Err(WatchedTooMany);
         }
-        let nobody = || Watcher { key: key.clone(), to: Vec::new(), begun: false };
+        let nobody = || Watcher { key: key.clone(), to: Vec::new(), accepted: false };
         let mut watched = self.watched.entry(turn).or_insert_with(nobody);
         if !watched.to.contains(&to) {
             watched.to.push(to);
@@ -102,6 +112,19 @@ impl TurnWatch for Ends {
         drop(watched);
         self.show();
         Ok(())
+    }
+
+    fn accepted(&self, turn: TurnId) {
+        self.watched.get_mut(&turn).iter_mut().for_each(|watched| watched.accepted = true);
+    }
+
+    fn ended(&self, ended: TurnEnded) {
+        let Some((_, Watcher { to, .. })) = self.watched.remove(&ended.turn) else { return };
+        self.show();
+        for to in &to {
+            // Whoever is gone asks again when it is back.
+            let _ = tell(to, ended.clone());
+        }
     }
 
     fn unwatch(&self, turn: TurnId) {
@@ -114,6 +137,8 @@ impl TurnWatch for Ends {
 mod tests {
     use channel::Hub;
     use domain::chat::{StopReason, Usage};
+    use domain::ids::Seq;
+    use protocol::journal::{InboxItem, LogPosition};
     use protocol::turn::TurnResult;
     use testkit::probe::Probe;
     use uuid::Uuid;
@@ -126,6 +151,17 @@ mod tests {
 
     fn key() -> SessionKey {
         SessionKey::new("api:1").unwrap()
+    }
+
+    /// Who takes messages and does nothing.
+    struct Deaf;
+
+    impl QueuedSink for Deaf {
+        fn queued(&self, _: Queued) {}
+    }
+
+    fn item(turn: TurnId) -> InboxItem {
+        InboxItem { turn, seq: Seq(1), at: LogPosition(0), inline: None, push: None, event: false }
     }
 
     fn answered(text: &str) -> TurnProgress {
@@ -156,6 +192,11 @@ mod tests {
             assert_eq!(ends.unfinished(&key()), [], "none of them is known to be accepted");
             ends.emit(event(first, TurnProgress::Started));
             assert_eq!(ends.unfinished(&key()), [(first, Attempt::FIRST)]);
+            // One that waits behind it may be taken up by it, or cancelled, and never begin.
+            ends.hears(Arc::new(Deaf)).queued(Queued { key: key(), item: item(second) });
+            let mut both = ends.unfinished(&key());
+            both.sort();
+            assert_eq!(both, [(first, Attempt::FIRST), (second, Attempt::FIRST)]);
             assert_eq!(ends.unfinished(&SessionKey::new("api:2").unwrap()), []);
             for text in ["one", "again"] {
                 ends.emit(event(first, answered(text)));
@@ -168,6 +209,26 @@ mod tests {
             }
             assert_eq!(ends.unfinished(&key()), []);
             assert_eq!(metrics.work.watched_turns.get(), 0);
+        });
+    }
+
+    #[test]
+    fn an_end_that_became_known_otherwise_is_told_once() {
+        testkit::deadline::run_paused("ends known otherwise", async {
+            let ends = Ends::new(Hub::new(), Metrics::default());
+            let mut told = Probe::<TurnEnded>::new();
+            let turn = TurnId(Uuid::from_u128(1));
+            ends.watch(&key(), turn, told.recipient()).unwrap();
+            let (result, usage) = (TurnResult::DeadLettered, Usage::default());
+            let ended = TurnEnded { key: key(), turn, result, text: "given up".into(), usage, model: "m".into() };
+            ends.ended(ended.clone());
+            ends.ended(ended.clone());
+            ends.emit(event(turn, answered("late")));
+            let other = TurnId(Uuid::from_u128(2));
+            ends.watch(&key(), other, told.recipient()).unwrap();
+            ends.emit(event(other, answered("two")));
+            assert_eq!(told.next().await, ended);
+            assert_eq!(told.next().await.turn, other);
         });
     }
 }

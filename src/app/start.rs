@@ -58,9 +58,9 @@ impl App {
             // What embeds it, or only looks, finds nothing new there.
             Purpose::Embedded | Purpose::AtRest => {}
         }
-        let mut keepers = Keepers::open(&loaded, purpose, &ground, channels)?;
         let hub = Hub::new();
         let ends = Ends::new(hub.clone(), ground.metrics.clone());
+        let mut keepers = Keepers::open(&loaded, purpose, &ground, &ends, channels)?;
         let runs = start_runs(&loaded, &ground, &mut keepers, &ends);
         let desk = cron::desk(&loaded, purpose, &ground);
         let jobs = desk.clone().map(|desk| Arc::new(tools::Cron::new(desk)) as Arc<dyn Tool>);
@@ -116,6 +116,7 @@ impl Keepers {
         loaded: &Loaded,
         purpose: Purpose,
         ground: &Ground,
+        ends: &Arc<Ends>,
         own: Vec<Arc<dyn PushChannel>>,
     ) -> anyhow::Result<Self> {
         let Ground { ports, metrics, log, kernel, placement, memory, real } = ground;
@@ -141,7 +142,7 @@ impl Keepers {
                 ports: ports.clone(),
                 metrics: metrics.clone(),
                 log: log.clone(),
-                sink: registry.clone(),
+                sink: ends.hears(registry.clone()),
                 out: inlet.clone(),
                 recent: transcripts.clone(),
             },

@@ -289,7 +289,11 @@ pub struct WatchedTooMany;
 pub trait TurnWatch: Send + Sync + 'static {
     /// Tells `to` of the end of `turn`, once, besides others who watch it.
     fn watch(&self, key: &SessionKey, turn: TurnId, to: Recipient<TurnEnded>) -> Result<(), WatchedTooMany>;
-    /// Nobody waits for it any more: it was refused, or its end is known otherwise.
+    /// It was accepted before anybody watched it, perhaps by an earlier process. Of others this is known by itself.
+    fn accepted(&self, turn: TurnId);
+    /// Its end became known otherwise: whoever watches it is told, unless it was told before.
+    fn ended(&self, ended: TurnEnded);
+    /// Nobody waits for it any more: it was refused.
     fn unwatch(&self, turn: TurnId);
 }
 

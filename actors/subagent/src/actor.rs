@@ -2,7 +2,7 @@
 
 mod past;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +65,8 @@ pub struct Keeper {
     /// Sessions that were asked what they are, and did not say.
     asked: usize,
     notes: past::Notes,
+    /// The turns that were open when it looked last.
+    seen_open: BTreeSet<TurnId>,
 }
 
 /// Sessions can be started now, and those with work go on.
@@ -92,8 +94,8 @@ impl Keeper {
     }
 
     fn new(deps: Arc<Deps>) -> Self {
-        let (spawns, waits, cancels, notes) = Default::default();
-        Self { deps, machine: Machine::default(), next: 0, spawns, waits, cancels, recovers: false, asked: 0, notes }
+        let (machine, spawns, waits, cancels, notes, seen_open) = Default::default();
+        Self { deps, machine, next: 0, spawns, waits, cancels, recovers: false, asked: 0, notes, seen_open }
     }
 
     fn ask(&mut self) -> Ask {
@@ -116,6 +118,7 @@ impl Keeper {
                 if self.deps.watch.watch(&key, turn, ctx.address().recipient()).is_err() {
                     tracing::warn!(session = %key, "too many turns are watched: the end of a run is looked for");
                 }
+                self.deps.watch.accepted(turn);
             }
             Effect::AskEnd { key, turn } => self.ask_end(&key, turn, ctx),
             Effect::Stop { key } => {
@@ -151,10 +154,14 @@ impl Keeper {
 
     /// Looks whether ends were missed, and whether parents are held back after crashes: their children end.
     fn look(&mut self, ctx: &mut Context<Self>) {
-        let open: Vec<_> = self.machine.open().map(|(key, turn)| (key.clone(), turn)).collect();
-        for (key, turn) in open {
-            self.ask_end(&key, turn, ctx);
+        let open: BTreeMap<_, _> = self.machine.open().map(|(key, turn)| (turn, key.clone())).collect();
+        for (turn, key) in &open {
+            // One that is new may not be with its session yet, which would know nothing of it.
+            if self.seen_open.contains(turn) {
+                self.ask_end(key, *turn, ctx);
+            }
         }
+        self.seen_open = open.into_keys().collect();
         let held = |parent: &&&SessionKey| self.deps.sessions.state(parent) == Some(State::Quarantined);
         let held: Vec<SessionKey> =
             self.machine.parents().iter().filter(held).map(|parent| (*parent).clone()).collect();
@@ -176,6 +183,7 @@ impl Keeper {
         if self.deps.watch.watch(&spec.parent, spec.turn, ctx.address().recipient()).is_err() {
             tracing::warn!(session = %spec.parent, "too many turns are watched: a run may outlive its parent's turn");
         }
+        self.deps.watch.accepted(spec.turn);
         let verdict = self.deps.journal.enqueue(message);
         ctx.spawn(verdict.into_actor(self).map(move |verdict, keeper, ctx| {
             let verdict = said::verdict(verdict);
@@ -199,6 +207,16 @@ impl Keeper {
                 Ok(Some(TurnRecord::Open)) | Err(_) => return,
                 Ok(None) => End { result: TurnResult::Cancelled, text: "".into(), usage: Default::default() },
             };
+            // Nobody else tells it any more.
+            let (text, model) = (Arc::clone(&end.text), "".into());
+            keeper.deps.watch.ended(TurnEnded {
+                key: key.clone(),
+                turn,
+                result: end.result,
+                text,
+                usage: end.usage,
+                model,
+            });
             keeper.ended(key, turn, end, ctx);
         }));
     }

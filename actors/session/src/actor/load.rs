@@ -247,17 +247,17 @@ impl Session {
                 continue;
             }
             match live.context.as_ref().map_or(Told::Unknown, |context| context.record(turn)) {
-                Told::Known(record) => self.tell_end(turn, attempt, record),
-                Told::Unknown => self.read_file(turn, ctx, move |session, record| {
+                Told::Known(record) => self.tell_end(turn, attempt, record, ctx),
+                Told::Unknown => self.read_file(turn, ctx, move |session, record, ctx| {
                     if let Ok(record) = record {
-                        session.tell_end(turn, attempt, record);
+                        session.tell_end(turn, attempt, record, ctx);
                     }
                 }),
             }
         }
     }
 
-    fn tell_end(&self, turn: TurnId, attempt: Attempt, record: Option<TurnRecord>) {
+    fn tell_end(&mut self, turn: TurnId, attempt: Attempt, record: Option<TurnRecord>, ctx: &mut Ctx<Self>) {
         let finished = match record {
             Some(TurnRecord::Ended { result, into, text, stop, usage, model }) => {
                 // What the other one answered is shown as its own.
@@ -265,20 +265,39 @@ impl Session {
                 Finished { result, into, text, stop, model: model.into(), usage, latency_ms: 0, standing: None }
             }
             Some(TurnRecord::Open) => return,
-            // It was cancelled with the transcript that it stands in.
-            None => Finished {
+            None => return self.ask_open(turn, attempt, ctx),
+        };
+        self.tell_finished(turn, attempt, finished);
+    }
+
+    fn tell_finished(&self, turn: TurnId, attempt: Attempt, finished: Finished) {
+        let what = TurnProgress::Finished(Arc::new(finished));
+        self.emit(Shown { turn, attempt: attempt.next(), seq: 1, what });
+    }
+
+    /// A turn that no transcript knows was cancelled with the one that it stands in, unless it has come just now: the
+    /// journal knows that, and whoever runs it by then tells its end.
+    fn ask_open(&mut self, turn: TurnId, attempt: Attempt, ctx: &mut Ctx<Self>) {
+        let (open, life) = (self.shared.journal.find_turn(turn), self.life);
+        ctx.spawn(open.into_actor(self).map(move |open, session, _| {
+            let Life::Live(live) = &session.state else { return };
+            let waits = |(other, _): &(TurnId, Attempt)| *other == turn;
+            let waited_for = session.shared.events.unfinished(session.lease.key()).iter().any(waits);
+            if session.life != life || open != Ok(None) || live.machine.knows(turn) || !waited_for {
+                return;
+            }
+            let finished = Finished {
                 result: TurnResult::Cancelled,
                 into: None,
                 text: CANCELLED_NOTICE.to_owned(),
                 stop: StopReason::Aborted,
-                model: Arc::clone(&self.shared.rules.model),
+                model: Arc::clone(&session.shared.rules.model),
                 usage: Usage::default(),
                 latency_ms: 0,
                 standing: None,
-            },
-        };
-        let what = TurnProgress::Finished(Arc::new(finished));
-        self.emit(Shown { turn, attempt: attempt.next(), seq: 1, what });
+            };
+            session.tell_finished(turn, attempt, finished);
+        }));
     }
 
     /// Tells the checkpointer how far the file is.

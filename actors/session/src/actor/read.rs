@@ -30,7 +30,7 @@ impl Session {
         }
         match live.context.as_ref().map_or(Told::Unknown, |context| context.record(turn)) {
             Told::Known(record) => answer(reply, record.filter(has_ended)),
-            Told::Unknown => self.read_file(turn, ctx, |_, record| match record {
+            Told::Unknown => self.read_file(turn, ctx, |_, record, _| match record {
                 Ok(record) => answer(reply, record.filter(has_ended)),
                 // The asker sees a closed channel: it is not known, which is not the same as that there is nothing.
                 Err(_) => drop(reply),
@@ -52,7 +52,7 @@ impl Session {
         &mut self,
         turn: TurnId,
         ctx: &mut Ctx<Self>,
-        tell: impl FnOnce(&mut Self, io::Result<Option<TurnRecord>>) + 'static,
+        tell: impl FnOnce(&mut Self, io::Result<Option<TurnRecord>>, &mut Ctx<Self>) + 'static,
     ) {
         let Life::Live(live) = &mut self.state else { return };
         live.readers += 1;
@@ -67,8 +67,8 @@ impl Session {
                 known => io::Result::Ok(known),
             }
         });
-        ctx.spawn(read.into_actor(self).map(move |outcome, session, _| {
-            tell(session, outcome.unwrap_or_else(|_| Err(io::Error::other("the read panicked"))));
+        ctx.spawn(read.into_actor(self).map(move |outcome, session, ctx| {
+            tell(session, outcome.unwrap_or_else(|_| Err(io::Error::other("the read panicked"))), ctx);
             if session.life == life
                 && let Life::Live(live) = &mut session.state
             {

@@ -65,6 +65,12 @@ impl TurnWatch for Sessions {
         Ok(())
     }
 
+    fn accepted(&self, _: TurnId) {}
+
+    fn ended(&self, _: TurnEnded) {
+        unreachable!("ends are looked for in transcripts by nobody here")
+    }
+
     fn unwatch(&self, turn: TurnId) {
         self.watchers.lock().unwrap().remove(&turn);
     }

@@ -186,3 +186,25 @@ fn an_end_that_a_crash_kept_from_being_told_is_told_by_the_next_life() {
         assert!(stage.log.named(EventName::TurnRecovered).is_empty(), "it did not run again");
     });
 }
+
+#[test]
+fn a_turn_that_no_transcript_knows_is_told_as_cancelled_unless_it_has_come_just_now() {
+    run_paused("unknown turns", async {
+        let mut stage = Stage::new();
+        stage.follow(turn(1));
+        stage.follow(turn(9));
+        stage.journal.books().hold = true;
+        let (reply, _status) = oneshot::channel();
+        stage.mail(Mail::Status { reply });
+        while stage.journal.books().held.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        // What is loaded lacks the message that comes behind it.
+        stage.journal.let_go();
+        assert_eq!(stage.say("hello"), 1);
+        let call = stage.called().await;
+        stage.complete(&call, answer("world"));
+        let ends = [stage.finished().await, stage.finished().await].map(|(id, finished)| (id, finished.result));
+        assert_eq!(ends, [(turn(9), TurnResult::Cancelled), (turn(1), TurnResult::Done)]);
+    });
+}

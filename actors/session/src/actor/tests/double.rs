@@ -294,6 +294,12 @@ impl Stage {
         self.shared.places.enter(|| Probe::new().recipient().downgrade())
     }
 
+    /// Somebody waits for the end of that turn.
+    pub fn follow(&self, turn: TurnId) {
+        let what = TurnProgress::Started;
+        self.shared.events.emit(TurnEvent { key: key(), turn, attempt: Attempt::FIRST, seq: 1, what });
+    }
+
     /// Lets the next turn event of a tool's end crash the session.
     pub fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);

@@ -34,7 +34,7 @@ pub struct Books {
     /// The next commit is written and not answered.
     pub mute: bool,
     unanswered: Vec<oneshot::Sender<CommitOutcome>>,
-    held: Vec<Held>,
+    pub held: Vec<Held>,
     next_commit: u64,
 }
 
@@ -205,8 +205,8 @@ impl Journal for FakeJournal {
     fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
         unreachable!("sessions do not ask for others")
     }
-    fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
-        unreachable!("sessions do not ask for others")
+    fn find_turn(&self, turn: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
+        self.soon(move |books| Some(books.open.iter().any(|open| open.turn == turn).then(super::key)))
     }
     fn open_of(&self, _: SessionKey) -> oneshot::Receiver<protocol::journal::OpenWork> {
         unreachable!("sessions do not ask for others")
