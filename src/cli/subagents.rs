@@ -29,7 +29,7 @@ pub enum Subagents {
         #[command(flatten)]
         output: Output,
     },
-    /// Do the same task once more, as a new run
+    /// Do the same task once more, as a new run; says which tools the first one had called, since what they did stands
     #[command(after_help = "Example:\n  greenroom subagents retry 0193e0a1-7b1c-5000-8000-000000000001")]
     Retry {
         /// Its run, as `list` prints it

@@ -64,6 +64,14 @@ async fn act(admin: &Admin, run: RunId, what: &str, output: Output) -> anyhow::R
     match what {
         _ if output.json => print_json(&body),
         "cancel" => print("is being stopped"),
-        _ => print(&format!("runs again as {}", field(&body, "run"))),
+        _ => {
+            print(&format!("runs again as {}", field(&body, "run")))?;
+            let called: Vec<&str> =
+                body["had_called"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            if called.is_empty() {
+                return Ok(());
+            }
+            print(&format!("{run} had called {}: what that did stands, and may be done again", called.join(", ")))
+        }
     }
 }

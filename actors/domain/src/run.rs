@@ -116,11 +116,18 @@ impl RunSpec {
 
     /// What stands in the system prompt.
     pub fn instruction(&self) -> String {
+        let again = match self.retry_of {
+            Some(before) => format!(
+                " The task was given out before (run {before}), and part of it may be done: look at what is there before you \
+                 do anything again."
+            ),
+            None => String::new(),
+        };
         format!(
             "# You are a sub-agent\n\nAnother agent sent you to do one task, named {:?}. Nobody can answer questions: decide \
              what is not said, and say what you decided. Do the task and nothing else. Your last message is the report that \
              the other agent is given, and all that it is given: it must say what was found or done, what was not, and where \
-             files are.",
+             files are.{again}",
             self.label
         )
     }
@@ -219,6 +226,15 @@ pub(crate) mod tests {
         let head = Head { id: "a".into(), parent: None, timestamp_ms: 1 };
         let line = custom_line(&head, RUN, serde_json::to_string(&spec).ok().as_deref());
         assert_eq!(read_lines(line.as_bytes()).entries().iter().find_map(set_by), Some(Arc::new(spec)));
+    }
+
+    #[test]
+    fn whoever_does_it_once_more_is_told_so() {
+        let first = spec("cli:direct", "cli");
+        let again = RunSpec { retry_of: Some(RunId(Uuid::from_u128(9))), ..first.clone() };
+        let said = again.instruction();
+        assert!(said.starts_with(&first.instruction()), "{said}");
+        assert!(said.contains("(run 00000000-0000-0000-0000-000000000009)"), "{said}");
     }
 
     #[test]

@@ -8,8 +8,10 @@
 //!
 //! Oldest first, also those that ended in earlier processes, as far back as they are kept; `next` is the cursor of the
 //! following page. `delivery` of one that has ended and has something to report: `pending`, `delivered` or `undelivered`.
+//! `retry` answers with `had_called`, too: the tools that the run had called, whose effects stand.
 //! `undelivered` are dead letters of the channel that hands reports over: `deadletters retry` opens them again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
@@ -21,11 +23,11 @@ use axum::routing::{get, post};
 use domain::ids::RunId;
 use protocol::subagent::{REPORTS, RunMail, RunRow};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use supervision::tell;
 use tokio::sync::oneshot;
 
-use super::admin::{error, ok};
+use super::admin::{blocking, error, ok};
 use super::serve::Gateway;
 
 /// Items of one page.
@@ -121,13 +123,38 @@ async fn cancel(State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, 
     }
 }
 
+/// The tools that a run has called, by name: whoever repeats it should know that it may have done something.
+fn called(lines: &[String]) -> BTreeSet<String> {
+    let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let parts = lines.flat_map(|mut line| match line["message"]["content"].take() {
+        Value::Array(parts) if line["message"]["role"] == "assistant" => parts,
+        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            Vec::new()
+        }
+    });
+    let calls = parts.filter(|part| part["type"] == "toolCall");
+    calls.filter_map(|call| call["name"].as_str().map(str::to_owned)).collect()
+}
+
 async fn retry(State(gateway): State<Arc<Gateway>>, path: Result<Path<String>, PathRejection>) -> Response<Body> {
     let run = match run_of(path) {
         Ok(run) => run,
         Err(bad) => return *bad,
     };
+    let key = match rows(&gateway).await {
+        Ok(rows) => rows.into_iter().find(|row| row.run == run).map(|row| row.key),
+        Err(silent) => return *silent,
+    };
+    let Some(key) = key else { return unknown() };
+    let transcripts = Arc::clone(&gateway.doors.transcripts);
+    let called = match blocking(&gateway, move || transcripts.read(&key)).await {
+        Ok(lines) => called(&lines.unwrap_or_default()),
+        Err(why) => return error(500, "unreadable", &format!("what it did cannot be read: {why}")),
+    };
     match ask(&gateway, |reply| RunMail::Retry { run, reply }).await {
-        Some(Ok(spawned)) => ok(&json!({"run": spawned.run, "key": spawned.key, "retry_of": run})),
+        Some(Ok(spawned)) => {
+            ok(&json!({"run": spawned.run, "key": spawned.key, "retry_of": run, "had_called": called}))
+        }
         Some(Err(why)) => error(409, "not_spawned", &why.to_string()),
         None => error(503, "unavailable", SILENT),
     }
@@ -174,5 +201,21 @@ mod tests {
         }
         assert_eq!((seen, pages), (vec![7, 3, 5, 1], 2));
         assert_eq!(["", "7", "x.y", "1.x"].map(place), [None; 4]);
+    }
+
+    #[test]
+    fn only_calls_count_as_such() {
+        let call = |name: &str| json!({"type": "toolCall", "id": "c", "name": name, "arguments": {}});
+        let message =
+            |role: &str, content: Value| json!({"type": "message", "message": {"role": role, "content": content}});
+        let lines = [
+            message("user", json!([call("forged")])),
+            message("assistant", json!("text")),
+            message("assistant", json!([{"type": "text", "text": "exec"}, call("exec"), call("exec")])),
+            message("assistant", json!([call("read_file")])),
+            json!({"type": "custom"}),
+        ];
+        let lines: Vec<String> = lines.iter().map(Value::to_string).chain(["no json".to_owned()]).collect();
+        assert_eq!(called(&lines).into_iter().collect::<Vec<_>>(), ["exec", "read_file"]);
     }
 }
