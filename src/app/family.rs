@@ -35,6 +35,7 @@ impl Family {
             | Mail::Status { .. }
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
+            | Mail::Has { .. }
             | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }

@@ -216,7 +216,8 @@ fn start_runs(loaded: &Loaded, ground: &Ground, keepers: &mut Keepers, ends: &Ar
         notes: loaded.paths.run.join("subagents.jsonl"),
     };
     let keeper = Keeper::start(&ground.kernel, &*ground.placement, parts::restart_policy(&loaded.config), deps);
-    let reports = Reports::new(keepers.journal.clone(), ground.ports.clone(), keeper.clone().recipient());
+    let (journal, sessions) = (keepers.journal.clone(), keepers.registry.clone());
+    let reports = Reports::new(journal, sessions, ground.ports.clone(), keeper.clone().recipient());
     delivery::add(&mut keepers.channels, Arc::new(reports));
     keeper
 }

@@ -1,5 +1,5 @@
-//! What users of other programs reported about context, tool calls, order, providers and jobs, and the test that would
-//! find it here. What is named here is a test that exists.
+//! What users of other programs reported about context, tool calls, order, providers, jobs and sub-agents, and the test
+//! that would find it here. What is named here is a test that exists.
 
 use std::collections::BTreeSet;
 
@@ -109,6 +109,31 @@ const CRON: &[(&str, &str)] = &[
     ("heartbeat and user collide", "what_the_heartbeat_finds_is_sent_to_the_newest_chat_and_stands_in_its_session"),
 ];
 
+const SUBAGENTS: &[(&str, &str)] = &[
+    ("a completion is lost silently", "a_report_outlives_a_kill_while_the_parent_sleeps"),
+    (
+        "the failure of the first enqueue skips the fallback",
+        "a_report_that_is_refused_at_first_waits_is_seen_to_wait_and_comes",
+    ),
+    (
+        "what succeeded and was not delivered never surfaces",
+        "a_report_for_a_conversation_that_was_deleted_is_a_dead_letter_and_begins_no_other",
+    ),
+    ("an incomplete child is reported as success", "one_that_cannot_go_on_has_failed_whatever_it_says"),
+    ("the same task is begun twice", "the_same_call_is_the_same_run"),
+    ("the result comes as words of the user", "a_report_comes_by_itself_and_is_answered"),
+    ("one tool error ends the child", "a_tool_that_fails_ends_a_sub_agent_no_more_than_its_parent"),
+    ("/stop or a shutdown leaves processes", "what_a_sub_agent_runs_is_killed_with_it_and_with_the_process"),
+    ("a child ignores the configured API address", "a_report_comes_by_itself_and_is_answered"),
+    (
+        "a message during a delegation detaches the child",
+        "what_the_user_says_meanwhile_leaves_a_sub_agent_with_its_parent",
+    ),
+    ("holes between the child's end and the parent", "each_of_two_hundred_is_reported_once_whatever_is_killed"),
+    ("nobody begins background children", "a_report_comes_by_itself_and_is_answered"),
+    ("no way to list, ask or stop one child", "an_operator_sees_stops_and_repeats_them"),
+];
+
 #[test]
 fn each_report_has_its_test() {
     let all = ["actors", "src", "tests/gateway"].into_iter().flat_map(sources);
@@ -125,7 +150,7 @@ fn each_report_has_its_test() {
             }
         }
     }
-    for (report, test) in [ORDER, TOOL_CALLS, CONTEXT, CRON].into_iter().flatten() {
+    for (report, test) in [ORDER, TOOL_CALLS, CONTEXT, CRON, SUBAGENTS].into_iter().flatten() {
         assert!(tests.contains(*test), "{report}: {test} does not exist");
     }
 }

@@ -11,6 +11,7 @@ mod commands;
 mod compaction;
 mod cron;
 mod dead_letters;
+mod delegation;
 mod doors;
 mod dreams;
 mod edits;

@@ -153,7 +153,7 @@ async fn a_stop_of_the_parent_ends_its_children_without_a_word_but_not_detached_
 }
 
 /// What a command prints with `--json`.
-fn printed(place: &Place, arguments: &[&str]) -> Value {
+pub fn printed(place: &Place, arguments: &[&str]) -> Value {
     let out = place.run(&[&["subagents"], arguments, &["--json"]].concat());
     assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
     serde_json::from_slice(&out.stdout).unwrap()

@@ -1,5 +1,9 @@
 //! The push channel that hands the reports of sub-agents over to their parents' sessions: as messages, through the
 //! journal. What is a duplicate there was handed over before.
+//!
+//! The `account` of such a route is the turn that sent the run off, its `chat` the session of that, its `thread` the run.
+//! **Invariant:** a report reaches the conversation that has this turn, and none that has the same name later: when that
+//! is gone, it becomes a dead letter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +17,27 @@ use domain::text::{TextLimit, TextUnit};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use protocol::journal::{Enqueue, Enqueued, Journal};
+use protocol::registry::Sessions;
+use protocol::session::Mail;
 use protocol::subagent::{REPORTS, RunMail};
 use protocol::turn::Route;
 use supervision::ports::Ports;
 use supervision::tell;
+use tokio::sync::oneshot;
 
 use crate::outbox::{Delivery, Outcome, PushChannel};
 
 /// A report is never cut into parts; it has a bound of its own.
 const CHARS_MAX: usize = 16 << 20;
+/// Why a report is not taken.
+const GONE: &str = "the conversation that asked for it was deleted or put away";
 /// How long the journal may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The channel.
 pub struct Reports {
     journal: Arc<dyn Journal>,
+    sessions: Arc<dyn Sessions>,
     ports: Ports,
     keeper: Recipient<RunMail>,
 }
@@ -35,9 +45,22 @@ pub struct Reports {
 // === impl Reports ===
 
 impl Reports {
-    /// Hands over to that journal, and tells the keeper.
-    pub fn new(journal: Arc<dyn Journal>, ports: Ports, keeper: Recipient<RunMail>) -> Self {
-        Self { journal, ports, keeper }
+    /// Hands over to that journal, for those sessions, and tells the keeper.
+    pub fn new(
+        journal: Arc<dyn Journal>,
+        sessions: Arc<dyn Sessions>,
+        ports: Ports,
+        keeper: Recipient<RunMail>,
+    ) -> Self {
+        Self { journal, sessions, ports, keeper }
+    }
+
+    /// Whether the conversation that is to be told is the one that sent the run off; `None` if it cannot be asked now.
+    fn has_turn(&self, key: &SessionKey, turn: TurnId) -> impl Future<Output = Option<bool>> + use<> {
+        let (reply, has) = oneshot::channel();
+        // One that cannot be reached drops the question.
+        let _ = self.sessions.tell(key, Mail::Has { turn, reply });
+        async move { has.await.ok() }
     }
 }
 
@@ -62,8 +85,21 @@ impl PushChannel for Reports {
             let refused = Outcome::Refused { reason: "the session that it is for has no legal name".into() };
             return futures::future::ready(refused).boxed();
         };
-        let (verdict, keeper) = (self.journal.enqueue(message), self.keeper.clone());
+        let (journal, keeper) = (self.journal.clone(), self.keeper.clone());
+        // A row of before this was told has no turn.
+        let turn: Option<TurnId> = delivery.route.account.parse().ok();
+        let asked = turn.map(|turn| self.has_turn(&message.key, turn));
         async move {
+            let has = match asked {
+                Some(asked) => asked.await,
+                None => Some(true),
+            };
+            match has {
+                Some(true) => {}
+                Some(false) => return Outcome::Refused { reason: GONE.into() },
+                None => return Outcome::failed("the session of its parent cannot be asked now"),
+            }
+            let verdict = journal.enqueue(message);
             let outcome = outcome(verdict.await.unwrap_or(Enqueued::Draining));
             if outcome == Outcome::Delivered {
                 // Only whoever waits for the run wants to know.

@@ -8,6 +8,7 @@
 //! | [`Mail::Status`] | doors | [`Status`], at once, also while loading | never behind a turn |
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
+//! | [`Mail::Has`] | the channel of reports | whether the turn is one of this conversation | after the load |
 //! | [`Mail::Run`] | the keeper of runs | what it was sent to do, and the turn that is open, if it knows | after the load |
 //! | [`Mail::Edit`] | doors | [`Edited`], once durable | behind the running turn, before those that wait |
 //! | [`Mail::Condense`] | whoever looks for silent sessions | [`Edited`], once durable | only while nothing else is to be done |
@@ -75,6 +76,13 @@ pub enum Mail {
         turn: TurnId,
         /// The answer; `None` when the transcript does not know it.
         reply: oneshot::Sender<Option<TurnRecord>>,
+    },
+    /// Is this turn one of your present conversation, whether it has ended or not? Unanswered where that cannot be read.
+    Has {
+        /// Which.
+        turn: TurnId,
+        /// The answer.
+        reply: oneshot::Sender<bool>,
     },
     /// What were you sent to do, as a sub-agent, and which of your turns is open? Unanswered while that is not known.
     Run {

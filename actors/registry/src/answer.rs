@@ -38,6 +38,7 @@ impl Registry {
             | Mail::Queue { .. }
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
+            | Mail::Has { .. }
             | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }

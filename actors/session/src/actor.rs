@@ -182,6 +182,7 @@ impl Session {
                 Mail::CancelTurn { .. }
                 | Mail::Queue { .. }
                 | Mail::ReadTurn { .. }
+                | Mail::Has { .. }
                 | Mail::Run { .. }
                 | Mail::Edit { .. }
                 | Mail::Condense { .. }
@@ -217,6 +218,7 @@ impl Session {
             Mail::Status { reply } => answer(reply, self.status()),
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
+            Mail::Has { turn, reply } => self.has_turn(turn, reply, ctx),
             Mail::Run { reply } => self.tell_run(reply),
             Mail::Edit { edit, patience, reply } => self.edit(edit, patience, reply, ctx),
             Mail::Condense { reply } => self.condense(reply, ctx),

@@ -29,7 +29,9 @@ pub fn later(spec: &RunSpec, turn: TurnId, (id, saying): (&str, Saying), text: &
 
 fn reported(spec: &RunSpec) -> Route {
     let (chat, thread) = (spec.parent.as_str().into(), Some(spec.run.to_string().into()));
-    Route::Push(PushRoute { channel: REPORTS.into(), account: "".into(), chat, thread })
+    // The conversation that has this turn asked for it, and no other one that has its name later.
+    let account = spec.turn.to_string().into();
+    Route::Push(PushRoute { channel: REPORTS.into(), account, chat, thread })
 }
 
 fn message(spec: &RunSpec, turn: TurnId, (id, route, body): (&str, Route, &TurnBody)) -> Result<Enqueue, String> {

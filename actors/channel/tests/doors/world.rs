@@ -430,6 +430,7 @@ impl Sessions for Backend {
             Mail::Close { reply, .. } => drop(reply.send(Err(NotClosed::Busy))),
             Mail::Restore { reply } => drop(reply.send(Err(NotRestored::Nothing))),
             Mail::Queued(_)
+            | Mail::Has { .. }
             | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }

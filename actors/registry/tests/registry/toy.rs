@@ -212,6 +212,7 @@ impl Handler<Mail> for Toy {
             Mail::CancelTurn { .. }
             | Mail::Queue { .. }
             | Mail::ReadTurn { .. }
+            | Mail::Has { .. }
             | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }

@@ -117,6 +117,7 @@ impl Session {
             | Mail::Passivate
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
+            | Mail::Has { .. }
             | Mail::Run { .. } => {}
         }
     }

@@ -38,6 +38,29 @@ impl Session {
         }
     }
 
+    /// Says whether a turn is one of this conversation, and not of one before it.
+    pub(super) fn has_turn(&mut self, turn: TurnId, reply: oneshot::Sender<bool>, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &self.state else { return };
+        let known = match live.context.as_ref().map_or(Told::Unknown, |context| context.record(turn)) {
+            _ if live.machine.knows(turn) => Some(true),
+            Told::Known(record) => Some(record.is_some()),
+            Told::Unknown => None,
+        };
+        match known {
+            Some(has) => answer(reply, has),
+            None => self.look_up(
+                turn,
+                ctx,
+                |_| Ok(None),
+                |_, record, _| match record {
+                    Ok(record) => answer(reply, record.is_some()),
+                    // The asker sees a closed channel, and asks again.
+                    Err(_) => drop(reply),
+                },
+            ),
+        }
+    }
+
     /// Says what it was sent to do, once it knows.
     pub(super) fn tell_run(&self, reply: oneshot::Sender<(Arc<RunSpec>, Option<TurnId>)>) {
         let Life::Live(live) = &self.state else { return };
@@ -54,16 +77,27 @@ impl Session {
         ctx: &mut Ctx<Self>,
         tell: impl FnOnce(&mut Self, io::Result<Option<TurnRecord>>, &mut Ctx<Self>) + 'static,
     ) {
+        let (transcripts, key) = (self.shared.transcripts.clone(), self.lease.key().clone());
+        // It may belong to a session of before.
+        self.look_up(turn, ctx, move |turn| transcripts.closed_turn(&key, turn), tell);
+    }
+
+    /// Asks the file about a turn, and if that does not know it, `elsewhere`.
+    fn look_up(
+        &mut self,
+        turn: TurnId,
+        ctx: &mut Ctx<Self>,
+        elsewhere: impl FnOnce(TurnId) -> io::Result<Option<TurnRecord>> + Send + 'static,
+        tell: impl FnOnce(&mut Self, io::Result<Option<TurnRecord>>, &mut Ctx<Self>) + 'static,
+    ) {
         let Life::Live(live) = &mut self.state else { return };
         live.readers += 1;
         let life = self.life;
         let (at, pending) = (live.view.length(), live.view.pending().to_vec());
-        let (transcripts, key) = (self.shared.transcripts.clone(), self.lease.key().clone());
         let read = self.on_file(move |ports, path| {
             let (_, source) = file::peek(&*ports.disk, path, at, &pending)?;
             match record(&reading::read_turn(&source, turn)?, turn) {
-                // It may belong to a session of before.
-                None => transcripts.closed_turn(&key, turn),
+                None => elsewhere(turn),
                 known => io::Result::Ok(known),
             }
         });
