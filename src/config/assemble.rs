@@ -111,16 +111,20 @@ impl Layers {
 
     fn lay_file(&mut self, source: &Source<'_>, object: Map<String, Value>, env: &BTreeMap<String, String>) {
         let mut root = Value::Object(object);
-        let environment::Filled { places, missing } = environment::fill(&mut root, env);
+        let environment::Filled { places, missing, unclosed } = environment::fill(&mut root, env);
         let Value::Object(object) = root else { return };
         let checked = check::file(&object, places);
-        let missing_at: Vec<_> = missing.iter().map(|missing| missing.place.canonical()).collect();
+        let null_at = missing.iter().map(|missing| &missing.place).chain(&unclosed);
+        let null_at: Vec<_> = null_at.map(Place::canonical).collect();
         self.problems.extend(missing.into_iter().map(|missing| {
             let what = format!("needs the environment variable {}, which is not set", missing.name);
             source.problem(missing.place, what)
         }));
+        // Not even the name is shown: it may be a piece of a key.
+        let what = "has a `${` with a name behind it, but no `}`: the value of a variable is written ${NAME}";
+        self.problems.extend(unclosed.into_iter().map(|place| source.problem(place, what.to_owned())));
         // What is wrong only because something is missing in it was told.
-        let own = |place: &Place| !missing_at.iter().any(|missing| missing.starts_with(&place.canonical()));
+        let own = |place: &Place| !null_at.iter().any(|null| null.starts_with(&place.canonical()));
         let problems = checked.problems.into_iter().filter(|(place, _)| own(place));
         self.problems.extend(problems.map(|(place, what)| source.problem(place, what)));
         self.warnings.extend(checked.unknown.into_iter().map(|(place, nearest)| Warning::Unknown {

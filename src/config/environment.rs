@@ -33,6 +33,8 @@ pub struct Filled {
     pub places: BTreeSet<Vec<String>>,
     /// What could not be. Such a text becomes null, so that the setting counts as not given.
     pub missing: Vec<Missing>,
+    /// Texts with a `${NAME` that nothing closes: what was meant was to be filled in, so it is no value. They become null, too.
+    pub unclosed: Vec<Place>,
 }
 
 /// Replaces `${NAME}` in every text below `value`.
@@ -46,6 +48,12 @@ impl Filled {
     fn fill(&mut self, value: &mut Value, env: &BTreeMap<String, String>, place: &Place) {
         match value {
             Value::String(text) => {
+                if is_unclosed(text) {
+                    self.places.insert(place.canonical());
+                    self.unclosed.push(place.clone());
+                    *value = Value::Null;
+                    return;
+                }
                 let Some(names) = names(text) else { return };
                 self.places.insert(place.canonical());
                 let missing = names.filter(|name| !env.contains_key(*name));
@@ -67,6 +75,11 @@ impl Filled {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
+}
+
+/// Whether a name begins behind a `${`, and no `}` follows.
+fn is_unclosed(text: &str) -> bool {
+    text.split("${").skip(1).any(|part| !part.contains('}') && part.starts_with(begins_name))
 }
 
 /// One piece of a text after a `${`: the name and what follows it, unless that is no name.
@@ -99,9 +112,12 @@ fn fill_text(text: &str, env: &BTreeMap<String, String>) -> String {
     out
 }
 
+fn begins_name(letter: char) -> bool {
+    letter.is_ascii_alphabetic() || letter == '_'
+}
+
 fn is_name(name: &str) -> bool {
-    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    name.starts_with(begins_name) && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
 /// What the variables with one prefix say.

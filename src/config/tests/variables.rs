@@ -25,6 +25,18 @@ fn placeholders_are_filled_and_all_missing_ones_are_named() {
 }
 
 #[test]
+fn a_placeholder_that_nothing_closes_is_told_and_not_taken_for_a_value() {
+    let said = refused(
+        "{\"providers\": {\"x\": {\"apiKey\": \"${SECRET\"}},\n\"api\": {\"host\": \"${T} and ${HOST or\"},\n\"x\": [\"${A ${T}\"]}",
+        &[("T", "t"), ("SECRET", "s"), ("HOST", "h")],
+    );
+    let what = "has a `${` with a name behind it, but no `}`: the value of a variable is written ${NAME}";
+    let places = ["1:32: providers.x.apiKey", "2:17: api.host", "3:7: x[0]"];
+    let lines: String = places.iter().map(|place| format!("\n  /d/config.json:{place} {what}")).collect();
+    assert_eq!(said, format!("3 settings cannot be used:{lines}"));
+}
+
+#[test]
 fn our_variables_win_over_the_file_and_foreign_ones_fill_it() {
     let text = r#"{"api": {"port": 9100, "timeout": null}, "providers": {"openai": {"extraHeaders": {"A": "file"}}}}"#;
     let config = accepted(
