@@ -377,3 +377,28 @@ async fn the_rules_of_a_session_are_set_at_every_door_and_kept() {
     let kept: Vec<Value> = place.transcript("websocket.room").iter().map(|line| line["customType"].clone()).collect();
     assert_eq!(kept, ["greenroom.queue"; 2]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_behind_a_command_is_queued_and_not_offered_to_the_running_turn() {
+    let model = Model::start_on_thread();
+    let place = place(&model, json!({}));
+    let gateway = place.start().await;
+    let mut socket = client(&gateway).await;
+    socket.say("room", &format!("look {CALL}"), "m1").await;
+    socket.until("accepted").await;
+    until("the call", || has_begun(&place)).await;
+    socket.say("room", "/usage", "m2").await;
+    assert_eq!(socket.until("accepted").await["state"], "queued");
+    // The session has heard of the command.
+    while !gateway.admin("tree").await.to_string().contains(r#""inbox":1"#) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    socket.say("room", "hello", "m3").await;
+    let behind = socket.until("accepted").await;
+    assert_eq!((&behind["state"], &behind["position"]), (&json!("queued"), &json!(2)));
+    go(&place);
+    for _ in 0..3 {
+        assert_eq!(socket.until("turn_end").await["result"], "done", "each has a turn of its own");
+    }
+    gateway.terminate().await;
+}

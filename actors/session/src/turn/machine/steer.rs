@@ -28,6 +28,8 @@ use crate::turn::{Effect, Now, Record, Shown, Verdict};
 const STEERED_AT_ONCE_MAX: usize = 3;
 /// How often a turn takes up messages between its tool calls.
 pub(in crate::turn) const STEERS_MAX: u32 = 5;
+/// Messages that a turn takes up between its tool calls.
+const STEERED_MAX: usize = STEERED_AT_ONCE_MAX * STEERS_MAX as usize;
 
 /// What the model reads of a call that was not made because of a message.
 const SKIPPED: &str = "Error: skipped: the person sent a new message meanwhile. Call it again if it is still needed.";
@@ -57,10 +59,13 @@ impl Running {
 // === impl Machine ===
 
 impl Machine {
-    /// Which messages the running turn would take up, if it takes up any.
+    /// Which messages the running turn would take up that come now, if it takes up any: none behind a command, or behind
+    /// another one that ends the row.
     pub fn steers(&self) -> Option<Lane> {
         let turn = self.turn.as_deref().filter(|_| self.may_steer())?;
-        turn.open_to_others().and_then(|accepted| Lane::of(&accepted.source, &accepted.route))
+        let lane = turn.open_to_others().and_then(|accepted| Lane::of(&accepted.source, &accepted.route))?;
+        let mut waiting = self.inbox.wanted().take(STEERED_MAX);
+        waiting.all(|item| self.fellow(item) != Fellow::No).then_some(lane)
     }
 
     fn may_steer(&self) -> bool {

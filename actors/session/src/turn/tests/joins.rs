@@ -69,6 +69,12 @@ fn what_waits_is_taken_up_between_two_groups_of_calls() {
 }
 
 #[test]
+fn nothing_that_comes_behind_a_command_or_another_door_is_offered_to_the_running_turn() {
+    let waiting = |last| among_calls(mode(QueueMode::Steer), last).machine.steers().is_some();
+    assert_eq!([1, 2, 3, 4, 5].map(waiting), [true, true, true, false, false], "the 4th is a command");
+}
+
+#[test]
 fn three_are_taken_up_at_once_those_in_the_log_are_read_and_a_command_stays() {
     // 3 has to be read; 4 is a command.
     let mut world = among_calls(mode(QueueMode::Steer), 5);
