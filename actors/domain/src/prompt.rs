@@ -17,8 +17,8 @@ mod templates;
 
 pub use hint::Hint;
 pub use notices::{
-    CANCELLED_NOTICE, DROPPED_NOTICE, EMPTY_ANSWER, SPENT_NOTICE, TIMED_OUT_NOTICE, dead_letter_notice, failed_notice,
-    goal_rests_notice, max_rounds_notice, stuck_notice, too_large_notice,
+    CANCELLED_NOTICE, DROPPED_NOTICE, EMPTY_ANSWER, SPENT_NOTICE, TIMED_OUT_NOTICE, again, dead_letter_notice,
+    failed_notice, goal_rests_notice, max_rounds_notice, stuck_notice, too_large_notice,
 };
 pub use nudge::Nudge;
 pub use past::{Past, past_of, read_past};

@@ -9,8 +9,10 @@
 //! so that a later incarnation can drop what belongs to an earlier one.
 
 use actix::Recipient;
+use domain::body::HistorySource;
 use domain::chat::AssistantMessage;
 use domain::ids::SessionKey;
+use domain::prompt::again;
 use domain::request::ChatRequest;
 use tokio_util::sync::CancellationToken;
 
@@ -157,8 +159,6 @@ impl FailureKind {
 pub const TOO_LONG: &str = "This conversation is too long for the model, also after it was summarised. Start a new one \
                             with /new, or send less at once.";
 
-const GO_ON: &str = "Your message stands in the conversation: say `go on` to have it answered";
-
 /// Why a model call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
@@ -173,17 +173,18 @@ pub struct Failure {
 // === impl Failure ===
 
 impl Failure {
-    /// What the user is told in place of an answer: what is wrong, what to do about it, and how it showed. The message
-    /// stands in the conversation, so nobody is told to send it again: the model would see it twice.
-    pub fn told(&self, provider: &str, model: &str) -> String {
+    /// What the user is told in place of an answer: what is wrong, what to do about it, and how it showed. `history`: where
+    /// the conversation stands.
+    pub fn told(&self, provider: &str, model: &str, history: HistorySource) -> String {
+        let go_on = format!("{} to have it answered", again(history));
         let what = match self.kind {
             // How it showed is all that there is to say.
-            FailureKind::Transient => return format!("{}. {GO_ON}.", self.detail.trim_end_matches('.')),
+            FailureKind::Transient => return format!("{}. {go_on}.", self.detail.trim_end_matches('.')),
             FailureKind::RateLimited => {
-                format!("{provider} is limiting requests at the moment. {GO_ON} in a minute.")
+                format!("{provider} is limiting requests at the moment. {go_on} in a minute.")
             }
             FailureKind::Overloaded => {
-                format!("{provider} is overloaded at the moment. {GO_ON} in a few minutes.")
+                format!("{provider} is overloaded at the moment. {go_on} in a few minutes.")
             }
             FailureKind::Unauthorized => format!(
                 "{provider} does not accept the configured key. Check providers.{provider}.apiKey in the configuration."
@@ -217,12 +218,15 @@ mod tests {
             (ContextTooLong, "too long for the model, also after it was summarised. Start a new one with /new"),
             (Refused, "x refused this request. Check that it has the model big"),
         ] {
-            let told = Failure { kind, detail: "x answered 400".to_owned() }.told("x", "big");
+            let told = Failure { kind, detail: "x answered 400".to_owned() }.told("x", "big", HistorySource::Session);
             assert!(told.contains(part) && told.ends_with(". (x answered 400)"), "{told}");
         }
         for how in ["x answered 500", "x cannot be reached: refused", "x broke off in the middle of its answer: reset."]
         {
-            let told = Failure { kind: Transient, detail: how.to_owned() }.told("x", "big");
+            let failure = Failure { kind: Transient, detail: how.to_owned() };
+            let told = failure.told("x", "big", HistorySource::Session);
+            let brought = failure.told("x", "big", HistorySource::Request);
+            assert!(brought.ends_with(". Send the same request again to have it answered."), "{brought}");
             let how = how.trim_end_matches('.');
             assert_eq!(
                 told,

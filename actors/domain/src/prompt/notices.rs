@@ -1,5 +1,6 @@
 //! What the user is told in place of an answer.
 
+use crate::body::HistorySource;
 use crate::goal::CONTINUATIONS_MAX;
 use crate::ids::TurnId;
 
@@ -19,9 +20,17 @@ pub const DROPPED_NOTICE: &str = "Dropped: too many messages were waiting. Pleas
 pub const EMPTY_ANSWER: &str =
     "Sorry, the model gave an empty answer to this. Please try again, or say it differently.";
 
-/// Told to the user when the model said nothing about what it did in all its tool rounds.
-pub fn max_rounds_notice(rounds: u32) -> String {
-    format!("I used all {rounds} tool rounds of this message without finishing. Say `continue` to let me go on.")
+/// Told to the user when the model said nothing about what it did in all its tool rounds. Who brings the history along has
+/// none of what the tools said, so nothing can go on there.
+pub fn max_rounds_notice(rounds: u32, history: HistorySource) -> String {
+    let next = match history {
+        HistorySource::Session => "Say `continue` to let me go on.",
+        HistorySource::Request => {
+            "What the tools showed me is not part of the history that you send, so a further request begins anew: ask for \
+             less at once."
+        }
+    };
+    format!("I used all {rounds} tool rounds of this message without finishing. {next}")
 }
 
 /// Stands behind an answer that did not reach the goal, when the model is sent on no further.
@@ -53,11 +62,21 @@ pub fn failed_notice(detail: &str) -> String {
 }
 
 /// Stands in place of the answer of a turn that made no progress for that long.
-pub fn stuck_notice(seconds: u64, waited_for: &str) -> String {
+pub fn stuck_notice(seconds: u64, waited_for: &str, history: HistorySource) -> String {
+    let next = again(history);
     format!(
-        "The turn made no progress for {seconds} seconds while it waited for {waited_for}, and was stopped. Your message \
-         stands in the conversation: say `go on` to try once more."
+        "The turn made no progress for {seconds} seconds while it waited for {waited_for}, and was stopped. {next} to try \
+         once more."
     )
+}
+
+/// How somebody has a message answered that was not: the begin of a sentence. It stands in the session, so nobody is told
+/// to send it again there: the model would see it twice.
+pub fn again(history: HistorySource) -> &'static str {
+    match history {
+        HistorySource::Session => "Your message stands in the conversation: say `go on`",
+        HistorySource::Request => "Send the same request again",
+    }
 }
 
 /// Stands in place of an answer of about `bytes`, which is more than one record of the journal holds.

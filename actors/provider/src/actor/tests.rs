@@ -1,3 +1,4 @@
+use domain::body::HistorySource;
 use domain::chat::{Content, Message, StopReason};
 use domain::ids::{Attempt, Epoch, SessionKey, TurnId};
 use domain::request::ToolChoice;
@@ -288,7 +289,7 @@ fn an_account_without_credit_is_asked_once_and_not_for_each_message() {
             scene.complete("[[error=quota]]").await;
             let failure = scene.failed().await;
             assert_eq!(failure.kind, FailureKind::Billing);
-            assert!(failure.told("test", "m").contains("no credit left"), "{failure}");
+            assert!(failure.told("test", "m", HistorySource::Session).contains("no credit left"), "{failure}");
         }
         assert_eq!(model.stats().requests, 1);
     });

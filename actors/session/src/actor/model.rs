@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
+use domain::body::HistorySource;
 use domain::budget::text_tokens;
 use domain::prompt::failed_notice;
 use domain::scope::Scope;
@@ -227,7 +228,8 @@ impl Session {
                 self.step(Input::Completed(message), ctx);
             }
             Event::Failed { failure, .. } => {
-                let text = failure.told(&self.shared.config.provider, &self.model_of_turn());
+                let history = live.machine.body().map_or(HistorySource::Session, |(_, body, _)| body.history);
+                let text = failure.told(&self.shared.config.provider, &self.model_of_turn(), history);
                 if failure.kind == FailureKind::ContextTooLong {
                     self.step(Input::TooLong(text), ctx);
                     return;

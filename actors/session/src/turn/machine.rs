@@ -364,7 +364,10 @@ impl Machine {
         let Some(turn) = self.turn.as_deref_mut() else { return };
         let batch = match turn.stop {
             Some(Why::Leaving) => Batch { turn: Some(turn.id()), interrupted: true, ..Batch::default() },
-            Some(Why::Stuck(waits)) => turn.failure("stuck", stuck_notice(rules.stall.as_secs(), waits.word()), rules),
+            Some(Why::Stuck(waits)) => {
+                let text = stuck_notice(rules.stall.as_secs(), waits.word(), turn.body.history);
+                turn.failure("stuck", text, rules)
+            }
             Some(Why::TooLarge { bytes }) => turn.failure("too_large", too_large_notice(bytes), rules),
             Some(Why::Cancelled(why)) => turn.cancellation(why, rules),
             None => turn.cancellation(Cancelled::Stopped, rules),

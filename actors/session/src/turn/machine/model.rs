@@ -82,7 +82,8 @@ impl Machine {
         let used_up = (turn.round > rounds).then_some(rounds);
         turn.used_up = used_up;
         let blank = message.text.trim().is_empty();
-        let next = turn.runner.judge(&mut message, Terms { withheld: turn.withheld, used_up });
+        let terms = Terms { withheld: turn.withheld, used_up, history: turn.body.history };
+        let next = turn.runner.judge(&mut message, terms);
         // Whoever goes round in circles, has nothing to say or comes to no end is sent no further.
         let says_something = (!blank || used_up.is_some()) && !message.is_cut();
         let may_go_on = next == Next::Answer && says_something && !turn.guard.withholds_tools();

@@ -7,9 +7,9 @@ use serde_json::Map;
 
 use super::*;
 
-const OPEN: Terms = Terms { withheld: false, used_up: None };
-const WITHHELD: Terms = Terms { withheld: true, used_up: None };
-const LAST: Terms = Terms { withheld: true, used_up: Some(3) };
+const OPEN: Terms = Terms { withheld: false, used_up: None, history: HistorySource::Session };
+const WITHHELD: Terms = Terms { withheld: true, used_up: None, history: HistorySource::Session };
+const LAST: Terms = Terms { withheld: true, used_up: Some(3), history: HistorySource::Session };
 
 fn said(text: &str, calls: &[&str]) -> AssistantMessage {
     let call = |name: &&str| ToolCall {
@@ -48,7 +48,10 @@ fn a_blank_answer_is_asked_for_again_then_asked_for_in_words_then_excused() {
 fn a_blank_last_round_says_that_the_rounds_are_used_up() {
     let (next, message, _) = judge(&mut Runner::default(), said("", &["read"]), LAST);
     assert_eq!((next, message.calls.len()), (Next::Answer, 0));
-    assert!(message.text.contains("all 3 tool rounds"), "{}", message.text);
+    assert!(message.text.contains("all 3 tool rounds") && message.text.contains("Say `continue`"), "{}", message.text);
+    let brought = Terms { history: HistorySource::Request, ..LAST };
+    let (_, message, _) = judge(&mut Runner::default(), said("", &[]), brought);
+    assert!(message.text.contains("all 3 tool rounds") && !message.text.contains("continue"), "{}", message.text);
     let (next, message, _) = judge(&mut Runner::default(), said("so far", &["read"]), LAST);
     assert_eq!((next, message.text.as_str()), (Next::Answer, "so far"));
 }
@@ -116,7 +119,8 @@ proptest! {
         for round in 1.. {
             prop_assert!(round <= max + 8, "no end");
             let used_up = (round > max).then_some(max);
-            let terms = Terms { withheld: used_up.is_some() || nudge == Some(Nudge::Words), used_up };
+            let withheld = used_up.is_some() || nudge == Some(Nudge::Words);
+            let terms = Terms { withheld, used_up, history: HistorySource::Session };
             let message = match answers.next() {
                 Some(0) | None => said("", &[]),
                 Some(1) => said("", &["", ""]),
