@@ -42,10 +42,11 @@ async fn commands_are_answered_at_every_door_and_kept_from_the_model() {
     let mut socket = gateway.websocket("").await;
     socket.until("ready").await;
     socket.say("room", "/history@bot", "m1").await;
-    let turn = socket.until("accepted").await["turn_id"].clone();
-    let told = socket.until("message").await;
-    assert_eq!((&told["turn_id"], &told["text"]), (&turn, &json!("Nothing has been said here yet.")));
-    assert_eq!(socket.until("turn_end").await["turn_id"], turn);
+    assert_eq!(socket.until("accepted").await["turn_id"], Value::Null, "nothing is kept");
+    assert_eq!(socket.until("message").await["text"], "Nothing has been said here yet.");
+    socket.say("room", "/status", "s1").await;
+    let told = socket.until("message").await["text"].clone();
+    assert!(told.as_str().unwrap().contains("Model: "), "{told}");
     socket.say("room", "/histroy", "m2").await;
     assert_eq!(socket.until("accepted").await["turn_id"], Value::Null);
     let told = socket.until("message").await["text"].clone();
@@ -59,12 +60,29 @@ async fn commands_are_answered_at_every_door_and_kept_from_the_model() {
         "/pairing is not available in this version. It was not sent to the model."
     );
     let (status, reply) = post(&gateway, "m1", "/usage").await;
-    assert_eq!((status, reply["turn_id"].is_string()), (202, true), "{reply}");
-    gateway.delivered().await;
-    assert_eq!(receiver.texts()["7"], ["Nothing has been said here yet."]);
+    assert_eq!((status, &reply["text"]), (200, &json!("Nothing has been said here yet.")), "{reply}");
     let out = place.run(&["agent", "-m", "/tree"]);
     assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "Nothing has been said here yet.");
+    let listed = gateway.admin("sessions").await["items"].clone();
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["key"]), (1, &json!("api:user:ann")), "{listed}");
+    while gateway.admin("tree").await.to_string().contains("websocket:room") {
+        // The one that told its status leaves memory again.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (status, reply) = post(&gateway, "m2", "/name x").await;
+    assert_eq!((status, reply["turn_id"].is_string()), (202, true), "{reply}");
+    gateway.delivered().await;
+    assert_eq!(receiver.texts()["7"], ["This session is called x."]);
     assert!(model.requests().is_empty(), "{:?}", model.requests());
+    // What was sent just before it was said.
+    socket.say("other", "hello", "o1").await;
+    socket.say("other", "/history", "o2").await;
+    for id in ["o1", "o2"] {
+        let accepted = socket.until("accepted").await;
+        assert!(accepted["message_id"] == id && accepted["turn_id"].is_string(), "{accepted}");
+    }
+    socket.until("turn_end").await;
+    socket.until("turn_end").await;
 
     assert_eq!(chat(&gateway, "hello").await, "echo:hello");
     assert_eq!(chat(&gateway, "/history").await, "user: hello\nassistant: echo:hello");
@@ -75,6 +93,18 @@ async fn commands_are_answered_at_every_door_and_kept_from_the_model() {
     let said = said(&lines);
     assert_eq!(said.len(), 8, "commands and what they answer are kept: {said:?}");
     assert_eq!(lines.iter().filter(|line| line["message"]["command"] == true).count(), 4);
+}
+
+#[test]
+fn at_rest_a_question_about_what_was_said_makes_no_session() {
+    let place = Place::new(json!({}));
+    for command in ["/history", "/tree", "/usage", "/context", "/status", "/help"] {
+        let out = place.run(&["agent", "-m", command]);
+        assert!(out.status.success() && !out.stdout.is_empty(), "{command}: {out:?}");
+    }
+    let files = std::fs::read_dir(place.path().join("workspace/sessions")).into_iter().flatten().flatten();
+    let files: Vec<_> = files.map(|file| file.path()).filter(|path| path.extension().is_some()).collect();
+    assert!(files.iter().all(|path| path.extension() != Some("jsonl".as_ref())), "{files:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,14 +4,16 @@
 mod runs;
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::chat::Usage;
-use domain::command::{Control, Parsed, help};
+use domain::command::{Control, NOTHING_SAID, Parsed, help, parse};
 use domain::ids::{SessionKey, Source};
 use domain::queue::QueueAsk;
 use domain::text::{counted, ellipsis, one_line};
 use protocol::session::{About, Mail, State, Status, Stopped};
+use supervision::ports::offload;
 use tokio::sync::oneshot;
 
 use crate::doors::{Door, Doors, source};
@@ -34,11 +36,24 @@ pub(crate) enum AtOnce {
     Control(Control),
     /// A command that cannot be followed: what its sender is told.
     Refused(String),
+    /// A question about what was said, where nothing was.
+    NothingSaid,
 }
 
 impl AtOnce {
-    /// Recognizes it; anything else is a message for the session.
-    pub(crate) fn of(parsed: Parsed) -> Option<Self> {
+    /// Recognizes it; anything else is a message for the session. A question about what was said is none where nothing was,
+    /// so that asking leaves nothing behind.
+    pub(crate) async fn of(parsed: Parsed, doors: &Doors, key: &SessionKey) -> Option<Self> {
+        match parsed {
+            Parsed::Turn(command) if command.is_about_what_was_said() => {
+                is_new(doors, key).await.then_some(Self::NothingSaid)
+            }
+            Parsed::Text | Parsed::Turn(_) | Parsed::Control(_) | Parsed::Refused(_) => Self::of_any(parsed),
+        }
+    }
+
+    /// Likewise, without a look at the session.
+    pub(crate) fn of_any(parsed: Parsed) -> Option<Self> {
         match parsed {
             Parsed::Text | Parsed::Turn(_) => None,
             Parsed::Control(control) => Some(Self::Control(control)),
@@ -53,6 +68,7 @@ impl AtOnce {
                 doors.rejected(door, "bad_command");
                 text
             }
+            Self::NothingSaid => NOTHING_SAID.to_owned(),
             Self::Control(Control::Help) => help(),
             Self::Control(Control::Restart) => restart(doors, door, key),
             Self::Control(Control::Stop { all }) => match stop(doors, key, all).await {
@@ -62,11 +78,19 @@ impl AtOnce {
             },
             Self::Control(Control::Subagents(ask)) => runs::follow(doors, door.strangers(source), key, ask).await,
             Self::Control(Control::Queue(ask)) => queue(doors, key, ask).await,
-            Self::Control(Control::Status) => match awake(doors, key).await {
-                Asked::Answer(status) => format!("{}\n{}", status_text(&status), process_text(doors)),
-                Asked::Asleep => format!("Idle.\n{}", process_text(doors)),
-                Asked::Silent => SILENT.to_owned(),
-            },
+            Self::Control(Control::Status) => {
+                let is_new = is_new(doors, key).await;
+                let asked = awake(doors, key).await;
+                if is_new {
+                    // It was woken to tell of its settings alone. One that has something to do by now stays.
+                    let _ = doors.sessions.tell_live(key, Mail::Passivate);
+                }
+                match asked {
+                    Asked::Answer(status) => format!("{}\n{}", status_text(&status), process_text(doors)),
+                    Asked::Asleep => format!("Idle.\n{}", process_text(doors)),
+                    Asked::Silent => SILENT.to_owned(),
+                }
+            }
         }
     }
 }
@@ -74,6 +98,27 @@ impl AtOnce {
 /// Does what is asked of `key` at once, from this process's own terminal, and says what came of it.
 pub async fn perform(doors: &Doors, key: &SessionKey, control: Control) -> String {
     AtOnce::Control(control).perform(doors, (Door::Admin, &source("cli")), key).await
+}
+
+/// What is answered to `text` at once, in this process's own terminal, as it asks about what was said in `key`, and nothing
+/// was.
+pub async fn nothing_said(doors: &Doors, key: &SessionKey, text: &str) -> Option<&'static str> {
+    let Parsed::Turn(command) = parse(text) else { return None };
+    (command.is_about_what_was_said() && is_new(doors, key).await).then_some(NOTHING_SAID)
+}
+
+/// Whether nothing was ever said in a session, or nothing since it was put away. Where that cannot be found out, it is not.
+pub(crate) async fn is_new(doors: &Doors, key: &SessionKey) -> bool {
+    if doors.sessions.state(key).is_some() {
+        return false;
+    }
+    let (transcripts, name) = (Arc::clone(&doors.transcripts), key.clone());
+    let is_there = offload(&*doors.ports.offload, move || transcripts.is_there(&name)).await;
+    // A message that was taken, but whose session does not run yet, is one.
+    let open = doors.journal.open_of(key.clone()).await;
+    matches!(is_there, Ok(Ok(false)))
+        && open.is_ok_and(|open| open.turns.is_empty())
+        && doors.sessions.state(key).is_none()
 }
 
 /// Whoever may write to a webhook need not be the owner.

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use domain::attachment;
 use domain::body::TurnBody;
 use domain::chat::Content;
 use domain::ids::SessionKey;
@@ -283,8 +284,7 @@ fn keep(keeper: &Keeper<'_>, text: String, uploads: Vec<Upload>) -> Result<TurnB
             if !said.is_empty() {
                 said.push('\n');
             }
-            let name = upload.name.map(|name| format!("{name}, at ")).unwrap_or_default();
-            said.push_str(&format!("[Attachment: {name}{path}]"));
+            said.push_str(&attachment::line(upload.name.as_deref(), &path));
         }
     }
     keeper.disk.sync_dir(keeper.directory).map_err(NotKept::Disk)?;

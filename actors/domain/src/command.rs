@@ -8,6 +8,7 @@ mod nearest;
 
 use std::fmt::{self, Write as _};
 
+use crate::attachment;
 use crate::body::{HistorySource, TurnBody};
 use crate::chat::plain_text;
 use crate::goal::{OBJECTIVE_CHARS_MAX, Status};
@@ -20,6 +21,9 @@ use crate::text::one_line;
 const HISTORY_MESSAGES: usize = 10;
 /// Messages that it shows at most.
 const HISTORY_MESSAGES_MAX: usize = 50;
+
+/// What is told where something is asked about what was said, and nothing was.
+pub const NOTHING_SAID: &str = "Nothing has been said here yet.";
 
 /// Characters of an unknown word that are shown again.
 const WORD_SHOWN_MAX: usize = 40;
@@ -275,12 +279,12 @@ pub fn parse(text: &str) -> Parsed {
     }
 }
 
-/// Understands a turn's message. One that brings its own conversation, or has no session to command, is text, and so is what
+/// Understands a turn's message, without the files that came with it. One that brings its own conversation, or has no session to command, is text, and so is what
 /// a sub-agent is told.
 pub fn of_body(body: &TurnBody) -> Parsed {
     match body.history {
         HistorySource::Session if !body.ephemeral && body.event.is_none() && body.run.is_none() => {
-            parse(&plain_text(&body.content))
+            parse(attachment::split(&plain_text(&body.content)).0)
         }
         HistorySource::Session | HistorySource::Request => Parsed::Text,
     }
@@ -388,6 +392,29 @@ fn one_word(text: Option<String>) -> Option<Option<String>> {
 fn soft(rest: &str) -> Option<&str> {
     let (word, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     word.eq_ignore_ascii_case("soft").then(|| rest.trim_start())
+}
+
+// === impl Command ===
+
+impl Command {
+    /// Whether it is about what was said: where nothing was, there is nothing to show or to change.
+    pub fn is_about_what_was_said(&self) -> bool {
+        match self {
+            Self::History(_) | Self::Tree | Self::Usage | Self::Context | Self::Branch { .. } | Self::Label { .. } => {
+                true
+            }
+            Self::New { .. }
+            | Self::Refresh { .. }
+            | Self::Compact { .. }
+            | Self::Name(_)
+            | Self::Model(_)
+            | Self::Think(_)
+            | Self::Goal(_)
+            | Self::Dream(_)
+            | Self::Skills
+            | Self::Trigger(_) => false,
+        }
+    }
 }
 
 // === impl Refused ===

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** nothing here does IO, reads a clock, spawns or awaits; the same input gives the same output, byte for byte.
 
+pub mod attachment;
 pub mod body;
 pub mod budget;
 pub mod chat;

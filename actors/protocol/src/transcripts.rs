@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`TranscriptReader::page`] | doors, commands | the next sessions by name, from memory: reads nothing |
 //! | [`TranscriptReader::all_known`] | doors, commands | becomes true once every session of the disk is in the list |
+//! | [`TranscriptReader::is_there`] | doors, commands | whether there is a transcript; blocks |
 //! | [`TranscriptReader::read`] | doors, commands | one transcript; blocks |
 //! | [`TranscriptReader::tree`], [`TranscriptReader::check`] | doors, commands | how it hangs together, what is wrong with it; block |
 //! | [`TranscriptReader::ended`] | doors, commands | those of a shelf; blocks |
@@ -32,6 +33,10 @@ pub trait TranscriptReader: Send + Sync + 'static {
     fn page(&self, after: Option<&SessionKey>, limit: usize) -> Page;
     /// Whether pages have every session. They are read in the background when the process starts.
     fn all_known(&self) -> watch::Receiver<bool>;
+    /// Whether there is a transcript of `key` that is not empty. Blocks.
+    fn is_there(&self, key: &SessionKey) -> io::Result<bool> {
+        Ok(self.read(key)?.is_some())
+    }
     /// The lines of one transcript, each one JSON object unless it is damaged; `None` when there is none. Blocks.
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>>;
     /// How the entries of a transcript hang together; `None` when there is none. Blocks.

@@ -4,7 +4,7 @@
 use std::io;
 
 use domain::chat::{StopReason, Usage, plain_text};
-use domain::command::{Command, GoalAsk};
+use domain::command::{Command, GoalAsk, NOTHING_SAID};
 use domain::goal::GOAL;
 use domain::keys::SessionKind;
 use domain::prompt::Skill;
@@ -27,7 +27,6 @@ const TREE_CHARS_MAX: usize = 60;
 /// Entries that `/tree` shows: the newest.
 const TREE_MAX: usize = 40;
 
-const NOTHING_SAID: &str = "Nothing has been said here yet.";
 /// What is told when everything was read anew.
 pub const REFRESHED: &str =
     "The conversation goes on. Instructions, memory and skills of the workspace were read anew.";
@@ -48,9 +47,7 @@ pub fn follow(
 ) -> io::Result<Commanded> {
     let tell = |text: String| Commanded { text, drawn: None };
     let settings = Settings::of(config, kind, &read.tally);
-    if read.tree.is_empty()
-        && !matches!(command, Command::Name(_) | Command::Model(_) | Command::Think(_) | Command::Goal(_))
-    {
+    if read.tree.is_empty() && command.is_about_what_was_said() {
         return Ok(tell(NOTHING_SAID.to_owned()));
     }
     let edit = match command {

@@ -167,6 +167,14 @@ impl TranscriptReader for Transcripts {
         self.index.all_known()
     }
 
+    fn is_there(&self, key: &SessionKey) -> io::Result<bool> {
+        match self.disk.stat(&self.file_of(key)) {
+            Ok(stat) => Ok(stat.length > 0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
         // An empty file is no session.
         Ok(self.lines_of(&self.file_of(key))?.filter(|lines| !lines.is_empty()))

@@ -81,9 +81,9 @@ pub(super) async fn say(
     let (parsed, route) = (command::parse(&content), if joins { Route::Live } else { Route::Reply });
     let source = source("cli");
     let lane = Lane::of_message(&source, &route, &parsed);
-    if let Some(control) = AtOnce::of(parsed) {
+    if let Some(control) = AtOnce::of(parsed, doors, &key).await {
         let result = match &control {
-            AtOnce::Control(_) => TurnResult::Done,
+            AtOnce::Control(_) | AtOnce::NothingSaid => TurnResult::Done,
             AtOnce::Refused(_) => TurnResult::Failed,
         };
         let text = control.perform(doors, (Door::Admin, &source), &key).await;

@@ -54,7 +54,7 @@ pub(crate) async fn complete(
     let turn = doors.turn_id();
     let key = session_key(session, turn, idempotency_key.as_ref())?;
     let key = if config.unified { Key::unified(key, MAIN_KEY) } else { key };
-    if let Some(control) = AtOnce::of(command::of_body(&body)) {
+    if let Some(control) = AtOnce::of(command::of_body(&body), doors, &key).await {
         drop(room);
         let text = control.perform(doors, (Door::Api, &source("api")), &key).await;
         return Ok(told(

@@ -140,7 +140,7 @@ impl Webhook {
         let doors = &self.doors;
         let (parsed, turn, route) = (command::parse(&text), doors.turn_id(), Route::Push(route));
         let lane = Lane::of_message(&source, &route, &parsed);
-        if let Some(control) = AtOnce::of(parsed) {
+        if let Some(control) = AtOnce::of(parsed, doors, &key).await {
             let text = control.perform(doors, (Door::Webhook, &source), &key).await;
             return Ok(json(200, Json::begin().raw("turn_id", "null").raw("control", true).text("text", &text).done()));
         }

@@ -15,7 +15,7 @@ use super::connection::{FRAME_RETRY_MS, own_message_id, push_frame};
 use super::order::{ControlPlace, MessagePlace};
 use super::shows;
 use super::writer::Note;
-use crate::control::AtOnce;
+use crate::control::{AtOnce, is_new};
 use crate::doors::{Door, Doors, Submission, source, source_of, text_body};
 use crate::hub::outlet::Outlet;
 use crate::hub::{CHAT_PREFIX, Claim};
@@ -109,6 +109,22 @@ impl Asked {
             Ok(body) => {
                 let verdict = self.submit(body);
                 place.handed_over();
+                self.answer(verdict, place).await;
+            }
+            Err(frame) => push_frame(&self.outlet, frame),
+        }
+    }
+
+    /// Answers a question about what was said in the session where nothing was, without a turn. Else it is a message like
+    /// any other. What came before it on this connection is known by then.
+    pub(super) async fn look_and_submit(mut self, text: String, media: Vec<Upload>, mut place: ControlPlace) {
+        place.come().await;
+        if is_new(&self.doors, &self.room.session).await {
+            return self.control(AtOnce::NothingSaid, place).await;
+        }
+        match self.body(text, media).await {
+            Ok(body) => {
+                let verdict = self.submit(body);
                 self.answer(verdict, place).await;
             }
             Err(frame) => push_frame(&self.outlet, frame),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::{Message as WsMessage, WebSocket};
-use domain::command;
+use domain::command::{self, Parsed};
 use domain::ids::{MessageId, TurnId};
 use domain::scope::Scope;
 use futures::StreamExt;
@@ -282,8 +282,11 @@ impl Reader {
         let names = Names { chat_id, message_id, client_turn_id, webui };
         let parsed = command::parse(&text);
         let lane = room.lane(&names.chat_id, &parsed);
+        // Where nothing was said, a question about that is answered without a turn; whether that is so is looked at later.
+        let asks = matches!(&parsed, Parsed::Turn(command) if command.is_about_what_was_said());
+        let asks = asks && doors.sessions.state(&room.session).is_none();
         let mut asked = Asked { doors, outlet, room, turn, names, lane, claim: None };
-        let control = AtOnce::of(parsed);
+        let control = AtOnce::of_any(parsed);
         let places = if control.is_some() { PENDING_MAX + PENDING_CONTROL_MAX } else { PENDING_MAX };
         let bytes = u32::try_from(text.len() + media::bytes(&media)).unwrap_or(u32::MAX);
         let room = match &control {
@@ -298,6 +301,13 @@ impl Reader {
         let chat = self.chats.get_mut(&asked.names.chat_id).expect("it is followed since above");
         if let Some(control) = control {
             return pending.push(Box::pin(asked.control(control, chat.order.control())));
+        }
+        if asks && scope.is_none() {
+            let place = chat.order.control();
+            return pending.push(Box::pin(async move {
+                asked.look_and_submit(text, media, place).await;
+                drop(room);
+            }));
         }
         if let Some(scope) = scope {
             let (chooser, place) = (self.chooser.clone(), chat.order.control());

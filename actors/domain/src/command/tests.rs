@@ -117,6 +117,19 @@ fn a_request_with_its_own_conversation_has_no_commands() {
 }
 
 #[test]
+fn what_a_command_says_ends_before_the_files_that_came_with_it() {
+    for (text, command) in [
+        ("/name x", Command::Name("x".to_owned())),
+        ("/history 3", Command::History(3)),
+        ("/new and\nthis?", Command::New { rest: Some("and\nthis?".to_owned()) }),
+    ] {
+        let body = TurnBody::text(format!("{text}\n[Attachment: a.txt, at /m/1.txt]\n[Attachment: /m/2.csv]"));
+        assert_eq!(of_body(&body), Parsed::Turn(command), "{text}");
+    }
+    assert_eq!(of_body(&TurnBody::text("[Attachment: /m/2.csv]")), Parsed::Text);
+}
+
+#[test]
 fn the_lists_are_in_order_and_apart() {
     let mut names: Vec<&str> = TABLE.iter().map(|entry| entry.name).collect();
     names.extend(ABSENT);

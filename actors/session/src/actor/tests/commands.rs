@@ -114,6 +114,24 @@ fn a_new_conversation_begins_with_the_command_or_with_the_text_behind_it() {
 }
 
 #[test]
+fn files_that_come_with_a_command_are_no_part_of_it_but_of_the_message_behind_it() {
+    run_paused("files", async {
+        let mut stage = Stage::new();
+        let file = "[Attachment: plan.txt, at /m/websocket/websocket.stage/1.txt]";
+        assert_eq!(told(&mut stage, &format!("/name x\n{file}")).await, "This session is called x.");
+        for command in ["/new", "/reset soft", "/goal"] {
+            stage.say(&format!("{command} what is it?\n{file}"));
+            let call = stage.called().await;
+            assert_eq!(texts(&call).last(), Some(&format!("what is it?\n{file}")), "{command}");
+            stage.complete(&call, answer("GOAL: completed"));
+            stage.finished().await;
+        }
+        let goal = told(&mut stage, "/goal").await;
+        assert!(goal.contains("what is it?") && !goal.contains("Attachment"), "{goal}");
+    });
+}
+
+#[test]
 fn a_branch_goes_on_behind_the_entry_that_is_named() {
     run_paused("branch", async {
         let mut stage = Stage::new();

@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
+use domain::attachment;
 use domain::body::TurnBody;
-use domain::chat::Content;
+use domain::chat::{Content, plain_text};
 use domain::command::{self, Command, GoalAsk, Parsed};
 use domain::reset::Reason;
 
@@ -97,8 +98,13 @@ impl Machine {
     }
 }
 
-/// The body with `text` in place of its texts.
+/// The body with `text` in place of what it says, and behind it the files that came with it.
 fn instead(body: &TurnBody, text: String) -> TurnBody {
+    let said = plain_text(&body.content);
+    let text = match attachment::split(&said) {
+        (_, "") => text,
+        (_, files) => format!("{text}\n{files}"),
+    };
     let others = body.content.iter().filter(|piece| !matches!(piece, Content::Text { .. })).cloned();
     let content: Arc<[Content]> = others.chain([Content::text(text)]).collect();
     TurnBody { content, ..body.clone() }

@@ -1,5 +1,6 @@
 //! The queue's own rules: what a new message does to the running turn and to those that wait, and `/queue`.
 
+use domain::attachment;
 use domain::body::TurnBody;
 use domain::chat::{Content, plain_text};
 use domain::command::{self, Parsed};
@@ -92,7 +93,7 @@ impl Machine {
     pub(super) fn keep_dropped(&mut self, said: &str) {
         let QueueRules { drop: QueueDrop::Summarize, cap, .. } = self.queue() else { return };
         // No model is told of commands.
-        if matches!(command::parse(said), Parsed::Turn(_)) {
+        if matches!(command::parse(attachment::split(said).0), Parsed::Turn(_)) {
             return;
         }
         let line = ellipsis(&one_line(said), DROPPED_CHARS_MAX).into_owned();
