@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use domain::prompt::{BOOTSTRAP_FILES, MEMORY_FILE};
+use domain::prompt::{BOOTSTRAP_CHARS_MAX, BOOTSTRAP_FILES, MEMORY_FILE};
 use domain::text::counted;
 use journal::CheckReport;
 use serde::Serialize;
@@ -139,7 +139,7 @@ fn directories(found: &Loaded) -> Vec<Check> {
         .collect()
 }
 
-/// Files that the prompt shows, of which a part alone is read.
+/// Files that the prompt shows only in part.
 fn prompt_files(found: &Loaded) -> Vec<Check> {
     let workspace = found.workspace_known.then_some(&found.paths.workspace);
     let of = |workspace: &PathBuf| {
@@ -147,15 +147,28 @@ fn prompt_files(found: &Loaded) -> Vec<Check> {
         let mut skills: Vec<PathBuf> = skills.map(|directory| directory.path().join("SKILL.md")).collect();
         skills.sort();
         let own = BOOTSTRAP_FILES.into_iter().chain([MEMORY_FILE]).map(|name| workspace.join(name));
-        own.chain(skills).collect::<Vec<_>>()
+        let own = own.map(|file| (file, Some(BOOTSTRAP_CHARS_MAX)));
+        own.chain(skills.into_iter().map(|file| (file, None))).collect::<Vec<_>>()
     };
-    let long = |file: PathBuf| {
-        let bytes = file.metadata().ok().map(|data| data.len()).filter(|bytes| *bytes > PROMPT_FILE_BYTES_MAX)?;
+    let in_part = |(file, chars_max): (PathBuf, _)| shown_in_part(&file, chars_max);
+    let long = workspace.map(of).into_iter().flatten().filter_map(in_part);
+    long.map(|detail| check("prompt", Verdict::Warning, detail)).collect()
+}
+
+/// What the prompt leaves out of a file, if it does; of one with so many characters at most, it shows the begin and the end.
+fn shown_in_part(file: &Path, chars_max: Option<usize>) -> Option<String> {
+    let shown = file.display();
+    // A pipe would keep whoever reads it waiting.
+    let bytes = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
+    if bytes > PROMPT_FILE_BYTES_MAX {
         let (all, read) = (size(bytes), size(PROMPT_FILE_BYTES_MAX));
-        let detail = format!("{} has {all}; the prompt is made of its first {read}", file.display());
-        Some(check("prompt", Verdict::Warning, detail))
-    };
-    workspace.map(of).into_iter().flatten().filter_map(long).collect()
+        let chars = chars_max.map(|max| format!("{max} characters of ")).unwrap_or_default();
+        return Some(format!("{shown} has {all}; the prompt is made of {chars}its first {read}"));
+    }
+    let bytes = chars_max.and_then(|_| std::fs::read(file).ok())?;
+    let chars = String::from_utf8_lossy(&bytes).trim().chars().count();
+    let max = chars_max.filter(|max| chars > *max)?;
+    Some(format!("{shown} has {chars} characters; the prompt shows {max} of them, and leaves out the middle"))
 }
 
 /// The directory, or the first one above it that is there.
@@ -342,6 +355,27 @@ fn clock() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_the_prompt_shows_in_part_is_told() {
+        let home = testkit::workspace::TempWorkspace::new();
+        let told = |text: &str, chars_max| shown_in_part(&home.write("MEMORY.md", text), chars_max);
+        assert_eq!(told(&format!(" {}\n", "ü".repeat(10)), Some(10)), None);
+        let long = told(&"ü".repeat(11), Some(10)).unwrap();
+        assert!(
+            long.ends_with("MEMORY.md has 11 characters; the prompt shows 10 of them, and leaves out the middle"),
+            "{long}"
+        );
+        let huge = "x".repeat(257 << 10);
+        for (chars_max, end) in
+            [(None, "made of its first 256 KiB"), (Some(10), "made of 10 characters of its first 256 KiB")]
+        {
+            let told = told(&huge, chars_max).unwrap();
+            assert!(told.ends_with(end), "{told}");
+        }
+        assert_eq!(told("short", None), None);
+        assert_eq!(shown_in_part(&home.path("missing"), Some(10)), None);
+    }
 
     #[test]
     fn attachments_that_go_are_told() {
