@@ -27,6 +27,7 @@ mod idle;
 mod isolation;
 mod journal_repair;
 mod kill_nine;
+mod large_bodies;
 mod lifecycle;
 mod many_sessions;
 mod metrics;
