@@ -29,6 +29,7 @@ mod journal_repair;
 mod kill_nine;
 mod large_bodies;
 mod lifecycle;
+mod long_history;
 mod many_sessions;
 mod metrics;
 mod model_over_http;
