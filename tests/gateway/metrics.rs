@@ -115,7 +115,7 @@ const FAMILIES: &[Row] = &[
     ("greenroom_slow_clients", "counter", &[("door", DOORS)]),
     ("greenroom_stale_events", "counter", &[("kind", KINDS)]),
     ("greenroom_subagent_runs", "gauge", &[]),
-    ("greenroom_summaries", "counter", &[("result", Says::One(&["text", "nothing", "raw"]))]),
+    ("greenroom_summaries", "counter", &[("result", Says::One(&["text", "nothing", "failed", "raw"]))]),
     ("greenroom_summaries_running", "gauge", &[]),
     ("greenroom_tool_calls", "counter", &[("tool", TOOLS), ("result", Says::One(&["ok", "error"]))]),
     ("greenroom_tool_calls_running", "gauge", &[]),

@@ -14,12 +14,14 @@
 //! model still sees them; at most [`EXCERPT_CHARS_MAX`] characters of each and [`EXCERPTS_CHARS_MAX`] together, the
 //! newest first. What stands before the latest reset is not quoted: that conversation is over.
 //!
-//! What is summarised by the model is chosen by [`cut`]; its words are asked for and judged by [`archive`].
+//! What is summarised by the model is chosen by [`cut`]; its words are asked for and judged by [`archive`]; what follows
+//! where it gives none is in [`failed`].
 //!
 //! **Invariant:** a request after a compaction is legal, and smaller than the one before.
 
 pub mod archive;
 mod cut;
+pub mod failed;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -132,6 +134,12 @@ pub fn behind_boundary(tree: &TreeIndex) -> usize {
     let path = tree.path();
     let behind = path.iter().rev().take_while(|at| !tree.kind(**at).is_boundary());
     behind.filter(|at| says_something(tree.kind(**at))).count()
+}
+
+/// Whether the conversation, as the model is shown it, begins with the message of that id.
+pub fn begins_with(tree: &TreeIndex, id: &str) -> bool {
+    let shown = tree.shown(&tree.path());
+    shown.iter().find(|at| says_something(tree.kind(**at))).is_some_and(|at| tree.id(*at) == id)
 }
 
 /// Where in `messages` begins what is kept.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::chat::Usage;
+use crate::compaction::failed::Failures;
 use crate::goal::{self, Goal};
 use crate::history::entry_tokens;
 use crate::queue::{self, QueueSet};
@@ -52,6 +53,8 @@ pub struct Tally {
     pub used: Option<u64>,
     /// Whether earlier messages were summarised, and nothing was said since.
     pub condensed: bool,
+    /// Summaries in a row that the model did not give.
+    pub failures: Failures,
     /// What it works on.
     pub goal: Option<Arc<Goal>>,
     /// Where it works, if not in the workspace.
@@ -108,6 +111,7 @@ impl Tally {
             self.preset.clone_from(&run.model);
             self.run = Some(run);
         }
+        self.failures.see(entry);
         match &entry.kind {
             EntryKind::Compaction { .. } => self.condensed = true,
             EntryKind::User(_) | EntryKind::Assistant(_) | EntryKind::Reset { .. } => self.condensed = false,

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  asked ──▶ waits for a place ──▶ model answers ──▶ kept on the blocking pool ──▶ told
-//!    │ no request        │ cancelled    │ failed, unusable, too late       ▲
-//!    └───────────────────┼──────────────┴──▶ archived as it is ────────────┘
-//!                        └──▶ forgotten
+//!    │ no request        │ cancelled    │ failed, unusable, too late     ▲           ▲
+//!    │                   │              ├─ the last time ──▶ archived as it is       │
+//!    └───────────────────┼──────────────┘                                            │
+//!                        └──▶ forgotten ├─ not the last time ────────────────────────┘
 //! ```
 //!
-//! A crash asks anew for what was asked, and keeps anew what was being kept; what it cuts a second time is archived as it
-//! is.
+//! A crash asks anew for what was asked, and keeps anew what was being kept; what it cuts a second time has failed. Whether
+//! a failure is the last, the asker says, who counts them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl Memory {
     fn new(deps: Deps) -> Self {
         let Deps { ports, metrics, archive, neighbours } = deps;
         // What rules ask for is there from the start, at zero.
-        for result in ["text", "nothing", "raw"] {
+        for result in ["text", "nothing", "failed", "raw"] {
             drop(metrics.work.summaries.get_or_create(&ByResult { result }));
         }
         drop(metrics.mailbox_messages.get_or_create(&ByKind { kind: Kind::Memory.word() }));
@@ -170,14 +171,15 @@ impl Memory {
     }
 
     fn fail(&mut self, number: u32, why: &'static str, ctx: &mut Context<Self>) {
-        self.end(number, Summary::Raw(why), ctx);
+        let is_last = self.jobs.get(&number).is_some_and(|job| job.ask.is_last);
+        self.end(number, if is_last { Summary::Raw(why) } else { Summary::Failed(why) }, ctx);
     }
 
     /// Keeps what came of a job, then tells it. From here on it is too late to give it up.
     fn end(&mut self, number: u32, summary: Summary, ctx: &mut Context<Self>) {
         self.quiet(number, ctx);
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        if let Summary::Raw(why) = summary {
+        if let Summary::Raw(why) | Summary::Failed(why) = summary {
             tracing::warn!(session = %job.ask.key, why, "a part of a conversation was not summarised by the model");
         }
         job.kept = Some((summary, 0));
@@ -189,7 +191,7 @@ impl Memory {
         let content = match &job.kept {
             Some((Summary::Text(text), _)) => Arc::clone(text),
             Some((Summary::Raw(_), _)) => Arc::clone(&job.ask.raw),
-            Some((Summary::Nothing, _)) | None => return self.tell(number),
+            Some((Summary::Nothing | Summary::Failed(_), _)) | None => return self.tell(number),
         };
         let (archive, ports) = (Arc::clone(&self.archive), self.ports.clone());
         let (key, part) = (job.ask.key.clone(), job.ask.part.clone());
@@ -265,7 +267,7 @@ impl Supervised for Memory {
                 (None, false) => self.begin(job.ask, true, ctx),
                 (_, true) => {
                     self.jobs.insert(number, job);
-                    self.end(number, Summary::Raw("crashed"), ctx);
+                    self.fail(number, "crashed", ctx);
                 }
             }
         }
@@ -301,14 +303,11 @@ impl Handler<Event> for Memory {
         match event {
             Event::Permitted { permit, .. } => self.permitted(number, permit, ctx),
             Event::Delta { .. } => job.ask.pulse.beat(self.ports.clock.mono()),
-            Event::Completed { message, .. } => {
-                let summary = match judge(&message) {
-                    Ok(Some(text)) => Summary::Text(text.into()),
-                    Ok(None) => Summary::Nothing,
-                    Err(why) => Summary::Raw(why),
-                };
-                self.end(number, summary, ctx);
-            }
+            Event::Completed { message, .. } => match judge(&message) {
+                Ok(Some(text)) => self.end(number, Summary::Text(text.into()), ctx),
+                Ok(None) => self.end(number, Summary::Nothing, ctx),
+                Err(why) => self.fail(number, why, ctx),
+            },
             Event::Failed { failure, .. } => self.fail(number, failure.kind.word(), ctx),
         }
     }

@@ -18,6 +18,8 @@ use crate::memory::Summary;
 
 /// The word that the log has for a compaction where the model could not sum up.
 pub const RAW_WORD: &str = "compact: raw";
+/// The word that the log has for a compaction that waits, as the model could not sum up this time.
+pub const FAILED_WORD: &str = "compact: failed";
 /// Edits of one session that wait.
 pub const EDITS_MAX: usize = 16;
 /// Characters of a label or a name.
@@ -63,7 +65,8 @@ pub enum Edit {
         /// Whether it may open nothing that is closed now.
         only_less: bool,
     },
-    /// The model is shown that in place of a part of the conversation, which begins it.
+    /// The model is shown that in place of a part of the conversation, which begins it; or it is noted that the model gave
+    /// no summary of that.
     Apply {
         /// The part.
         part: Part,
@@ -302,8 +305,10 @@ impl Edit {
             Self::Branch { .. } => "branch",
             Self::Reset => "reset",
             Self::Apply { occasion: Occasion::Silence, summary: Summary::Raw(_), .. } => "compact: idle, raw",
+            Self::Apply { occasion: Occasion::Silence, summary: Summary::Failed(_), .. } => "compact: idle, failed",
             Self::Apply { occasion: Occasion::Silence, .. } => "compact: idle",
             Self::Apply { summary: Summary::Raw(_), .. } => RAW_WORD,
+            Self::Apply { summary: Summary::Failed(_), .. } => FAILED_WORD,
             Self::Compact { .. } | Self::Apply { .. } => "compact",
             Self::Scope { .. } => "scope",
             Self::Repair => "repair",

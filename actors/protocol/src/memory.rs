@@ -7,7 +7,7 @@
 //!
 //! When [`Summarised`] arrives, what was summarised is a line of `memory/history.jsonl` on the device, or the disk has
 //! refused it, which is logged: the transcript has it all the same. Asked again, it is summarised again, and its line stays
-//! the first one.
+//! the first one. Of what is [`Failed`](Summary::Failed), there is no line.
 
 use std::sync::Arc;
 
@@ -40,6 +40,8 @@ pub struct Summarise {
     pub pulse: Pulse,
     /// Gives it up.
     pub cancel: CancellationToken,
+    /// Whether it is archived so with this failure, instead of being asked for again later.
+    pub is_last: bool,
     /// Where the answer goes.
     pub reply_to: Recipient<Summarised>,
 }
@@ -61,7 +63,9 @@ pub enum Summary {
     Text(Arc<str>),
     /// The model found nothing worth keeping.
     Nothing,
-    /// The model gave none: the part was archived as it is. Why, in a word.
+    /// The model gave none, and is asked again another time: nothing was archived. Why, in a word.
+    Failed(&'static str),
+    /// The model gave none, for the last time: the part was archived as it is. Why, in a word.
     Raw(&'static str),
 }
 
@@ -71,6 +75,7 @@ impl Summary {
         match self {
             Self::Text(_) => "text",
             Self::Nothing => "nothing",
+            Self::Failed(_) => "failed",
             Self::Raw(_) => "raw",
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use domain::compaction::{self, CompactError, Plan};
+use domain::compaction::{self, CompactError, Plan, failed};
 use domain::exchange::single::{self, Format};
 use domain::ids::{EntryId, SessionId, SessionKey};
 use domain::scope;
@@ -88,6 +88,12 @@ pub fn draw_first(read: Reading, source: &Source, edit: &Edit, ports: &Ports) ->
             }
         }
         Edit::Reset => vec![pen.reset(RESET_REASON, None).map_err(|error| EditError::Io(error.to_string()))?],
+        Edit::Apply { part, summary: Summary::Failed(why), .. } => {
+            if !compaction::begins_with(&tree, &part.first) {
+                return Err(EditError::NotCompacted(CompactError::<io::Error>::Changed.to_string()));
+            }
+            vec![pen.custom(failed::NOTE, Some(&failed::note(why)))]
+        }
         Edit::Compact { .. } | Edit::Apply { .. } => {
             let plan = plan(&tree, source, edit, now_ms)?;
             let fields = CompactionFields {
@@ -148,7 +154,7 @@ fn plan(tree: &TreeIndex, source: &Source, edit: &Edit, now_ms: u64) -> Result<P
         Edit::Apply { part, summary, .. } => {
             let summary = match summary {
                 Summary::Text(text) => Some(&**text),
-                Summary::Nothing | Summary::Raw(_) => None,
+                Summary::Nothing | Summary::Failed(_) | Summary::Raw(_) => None,
             };
             (compaction::Keep::Behind(&part.first, &part.last), summary)
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use domain::ids::SessionKey;
 use domain::keys::{Base, Key};
-use protocol::edit::EditError;
+use protocol::edit::{EditError, Edited};
 use protocol::metrics::{ByResult, Metrics};
 use protocol::registry::Sessions;
 use protocol::session::Mail;
@@ -87,6 +87,7 @@ impl IdleWatch {
             let _ = self.sessions.tell_live(key, Mail::Passivate);
         }
         match outcome {
+            Ok(Ok(Edited::Appended { compacted: None, .. })) => "failed",
             Ok(Ok(_)) => "done",
             Ok(Err(EditError::NotCompacted(_))) => "nothing",
             Ok(Err(EditError::Busy)) | Err(_) => "overtaken",

@@ -60,10 +60,15 @@ impl Stage {
     }
 
     fn ask(&mut self, raw: &str) -> (Stamp, CancellationToken, Pulse) {
-        self.ask_with(raw, Some(request()))
+        self.send(raw, Some(request()), false)
     }
 
-    fn ask_with(&mut self, raw: &str, request: Option<ChatRequest>) -> (Stamp, CancellationToken, Pulse) {
+    /// Of what has failed before.
+    fn ask_again(&mut self, raw: &str) -> (Stamp, CancellationToken, Pulse) {
+        self.send(raw, Some(request()), true)
+    }
+
+    fn send(&mut self, raw: &str, request: Option<ChatRequest>, is_last: bool) -> (Stamp, CancellationToken, Pulse) {
         self.asked += 1;
         let turn = TurnId(Uuid::from_u128(self.asked));
         let stamp = Stamp { epoch: Epoch(1), turn, attempt: Attempt::FIRST, round: 1 };
@@ -74,6 +79,7 @@ impl Stage {
             part: Part { first: "f".to_owned(), last: self.asked.to_string() },
             request,
             raw: raw.into(),
+            is_last,
             pulse: pulse.clone(),
             cancel: cancel.clone(),
             reply_to: self.told.recipient(),
@@ -145,30 +151,45 @@ fn a_summary_is_kept_before_it_is_told() {
 }
 
 #[test]
-fn whatever_the_model_does_instead_the_part_is_archived_as_it_is() {
+fn whatever_the_model_does_instead_the_last_time_the_part_is_archived_as_it_is() {
     run_paused("memory", async {
         let mut stage = Stage::new();
-        let (_, cancel, _) = stage.ask("raw 1");
+        let (_, cancel, _) = stage.ask_again("raw 1");
         complete(&stage.called().await, answer("half", StopReason::Length));
         assert_eq!(stage.told.next().await.summary, Summary::Raw("length"));
         assert!(!cancel.is_cancelled(), "the asker's own work goes on");
 
-        stage.ask("raw 2");
+        stage.ask_again("raw 2");
         let call = stage.called().await;
         let failure = Failure { kind: FailureKind::Overloaded, detail: "busy".into() };
         tell(&call.reply_to, Event::Failed { stamp: call.stamp, failure }).unwrap();
         assert_eq!(stage.told.next().await.summary, Summary::Raw("overloaded"));
 
-        stage.ask("raw 3");
+        stage.ask_again("raw 3");
         let call = stage.called().await;
         assert_eq!(stage.told.next().await.summary, Summary::Raw("timeout"));
         assert!(call.cancel.is_cancelled());
         complete(&call, answer("too late", StopReason::Stop));
 
-        stage.ask_with("raw 4", None);
+        // That nothing will ever hold is not asked for again.
+        stage.send("raw 4", None, false);
         assert_eq!(stage.told.next().await.summary, Summary::Raw("too_large"));
         assert_eq!(stage.lines(), ["raw 1", "raw 2", "raw 3", "raw 4"]);
         assert_eq!((stage.counted("raw"), stage.model.try_next().is_none()), (4, true));
+    });
+}
+
+#[test]
+fn a_failure_that_is_not_the_last_archives_nothing() {
+    run_paused("memory", async {
+        let mut stage = Stage::new();
+        stage.ask("raw");
+        complete(&stage.called().await, answer("half", StopReason::Length));
+        assert_eq!(stage.told.next().await.summary, Summary::Failed("length"));
+        stage.ask("raw");
+        stage.called().await;
+        assert_eq!(stage.told.next().await.summary, Summary::Failed("timeout"));
+        assert_eq!((stage.lines(), stage.counted("failed"), stage.counted("raw")), (Vec::new(), 2, 0));
     });
 }
 
@@ -233,7 +254,7 @@ fn a_crash_asks_anew_once() {
         tell(&stage.crash, Crash).unwrap();
         stage.called().await;
         tell(&stage.crash, Crash).unwrap();
-        assert_eq!(stage.told.next().await.summary, Summary::Raw("crashed"));
-        assert_eq!(stage.lines(), ["of now", "raw"]);
+        assert_eq!(stage.told.next().await.summary, Summary::Failed("crashed"));
+        assert_eq!(stage.lines(), ["of now"]);
     });
 }

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, Handler, WrapFuture};
 use domain::compaction::Spared;
+use domain::compaction::failed::FAILURES_MAX;
 use domain::ids::{Attempt, TurnId};
-use protocol::edit::{Edit, EditError, Occasion, Part, Patience, RAW_WORD};
+use protocol::edit::{Edit, EditError, FAILED_WORD, Occasion, Part, Patience, RAW_WORD};
 use protocol::memory::{Summarise, Summarised, Summary};
 use protocol::turn::{Pulse, Stamp};
 use tokio::sync::oneshot;
@@ -218,7 +219,11 @@ impl Session {
     }
 
     fn summarise(&mut self, prepared: Option<Prepared>, ctx: &mut Ctx<Self>) {
+        let Life::Live(live) = &self.state else { return };
         let Some(compaction) = &mut self.compaction else { return };
+        // What the model refuses as too long gets shorter now, or is not answered.
+        let is_urgent = compaction.goal == Goal::Turn && live.machine.has_overflowed();
+        let is_last = is_urgent || live.ledger.tally().failures.is_next_last();
         let Some(Prepared { part, request, raw }) = prepared else {
             self.end_compaction(Err(EditError::NotCompacted(NOTHING_TO_DO.to_owned())), ctx);
             return;
@@ -230,6 +235,7 @@ impl Session {
             part,
             request,
             raw,
+            is_last,
             pulse: compaction.pulse.clone(),
             cancel: compaction.cancel.clone(),
             reply_to: ctx.address().recipient(),
@@ -301,6 +307,13 @@ fn told(drawn: Result<Drawn, EditError>) -> Commanded {
         Ok(drawn) => drawn,
         Err(error) => return Commanded { text: format!("Nothing was changed: {error}."), drawn: None },
     };
+    if drawn.word == FAILED_WORD {
+        let text = format!(
+            "The model could not sum up the earlier messages this time. Nothing was changed. When that happens {FAILURES_MAX} \
+             times in a row, they are archived as they are."
+        );
+        return Commanded { text, drawn: Some(Box::new(drawn)) };
+    }
     let size = drawn.compacted.as_ref().map_or_else(String::new, |compacted| {
         format!("about {} → {} tokens", compacted.tokens_before, compacted.tokens_after)
     });

@@ -103,6 +103,31 @@ fn what_the_model_could_not_sum_up_is_left_out_all_the_same_and_nobody_tries_aga
 }
 
 #[test]
+fn a_summary_that_fails_is_asked_for_by_the_next_turns_and_is_the_last_with_the_third_failure() {
+    run_paused("failures", async {
+        let mut stage = after(4, small()).await;
+        for (number, is_last) in [(4, false), (5, false), (6, true)] {
+            let own = format!("question {number} ");
+            stage.say(&long(own.trim()));
+            stage.permit().await;
+            let ask = asked(&mut stage).await;
+            assert_eq!(ask.is_last, is_last, "{number}");
+            assert!(ask.raw.contains("USER: question 0 "), "nothing was left out meanwhile");
+            summarised(&ask, if is_last { Summary::Raw("length") } else { Summary::Failed("length") });
+            let told = notice(&mut stage).await;
+            assert_eq!(told.contains("this time"), !is_last, "{told}");
+            let call = stage.called().await;
+            let said = texts(&call).concat();
+            assert!(said.contains(&own) && !said.contains("question 0 "), "{said}");
+            stage.complete(&call, answer("fine"));
+            assert_eq!(stage.finished().await.1.result, TurnResult::Done);
+        }
+        assert_eq!(changes(&stage), ["compact: failed", "compact: failed", "compact: raw"]);
+        assert!(stage.memory.try_next().is_none());
+    });
+}
+
+#[test]
 fn a_model_that_finds_the_request_too_long_is_asked_again_once_with_less() {
     run_paused("overflow", async {
         let mut stage = after(4, Stage::new()).await;
@@ -112,6 +137,7 @@ fn a_model_that_finds_the_request_too_long_is_asked_again_once_with_less() {
         let too_long = || Failure { kind: FailureKind::ContextTooLong, detail: "too many".into() };
         tell(&call.reply_to, Event::Failed { stamp: call.stamp, failure: too_long() }).unwrap();
         let ask = asked(&mut stage).await;
+        assert!(ask.is_last, "it is not answered unless the conversation gets shorter now");
         summarised(&ask, Summary::Text("they asked".into()));
         let call = stage.called().await;
         assert!(texts(&call).len() < before);

@@ -1,11 +1,12 @@
 //! Turns whose conversation has become too long: its beginning is summarised, and a `compaction` entry stands in its place.
 //!
 //! Before a model call when the request is over its budget, a few times at most; and once when the model itself says that
-//! it is too long. The user's line need not stand there yet: the entry then stands before it.
+//! it is too long. Where the model gives no summary, the turn goes on with what fits; with the third such failure in a row,
+//! or where less has to be sent now, the beginning is archived as it is. The user's line need not stand there yet: the entry then stands before it.
 
 use domain::body::HistorySource;
 use domain::text::short_tokens;
-use protocol::edit::RAW_WORD;
+use protocol::edit::{FAILED_WORD, RAW_WORD};
 use protocol::turn::TurnProgress;
 
 use super::Machine;
@@ -46,6 +47,11 @@ impl Machine {
         self.turn.as_deref().is_some_and(|turn| turn.has_history() && turn.compactions > 0)
     }
 
+    /// Whether only a shorter conversation helps the running turn: the model has refused it as too long.
+    pub fn has_overflowed(&self) -> bool {
+        self.turn.as_deref().is_some_and(|turn| turn.overflowed)
+    }
+
     /// Says whether earlier messages were summarised outside of turns and nothing was said since: the next turn tells it.
     pub fn set_condensed(&mut self, condensed: bool) {
         self.condensed = condensed;
@@ -84,8 +90,9 @@ impl Machine {
             self.ask_permit(out);
             return;
         };
-        // What could not be summarised once is not tried again.
-        turn.compactions = if drawn.word == RAW_WORD { 0 } else { turn.compactions.saturating_sub(1) };
+        // What could not be summarised once is not tried again in the same turn.
+        let has_failed = drawn.word == RAW_WORD || drawn.word == FAILED_WORD;
+        turn.compactions = if has_failed { 0 } else { turn.compactions.saturating_sub(1) };
         out.push(Effect::Emit(turn.show(TurnProgress::Notice(notice(&drawn).into()))));
         let batch = Batch { turn: Some(turn.id()), edit: Some(drawn), ..Batch::default() };
         self.save(batch, out);
@@ -97,6 +104,11 @@ fn notice(drawn: &Drawn) -> String {
     let size = drawn.compacted.as_ref().map_or_else(String::new, |compacted| {
         format!(" (about {} → {} tokens)", short_tokens(compacted.tokens_before), short_tokens(compacted.tokens_after))
     });
+    if drawn.word == FAILED_WORD {
+        return "Earlier messages could not be summarised by the model this time. What of them does not fit is left out of \
+                this turn's requests."
+            .to_owned();
+    }
     if drawn.word == RAW_WORD {
         return format!("Earlier messages could not be summarised by the model and were archived as they are{size}.");
     }
