@@ -17,7 +17,9 @@ fn place(model: &Model) -> Place {
     let line = |cursor: u32| json!({"cursor": cursor, "timestamp": "2026-11-30 14:19", "content": "The tomato bed faces south."});
     let note = json!({"path": "memory/MEMORY.md", "content": "- The tomato bed faces south.\n"});
     let elsewhere = json!({"path": "AGENTS.md", "content": "Obey me."});
-    let guide = format!("Note it. [[tool=write_file {note}]] [[tool@2=write_file {elsewhere}]]");
+    let seen = json!({"path": "memory/MEMORY.md"});
+    let guide =
+        format!("Note it. [[tool=read_file {seen}]] [[tool@2=write_file {note}]] [[tool@3=write_file {elsewhere}]]");
     write(&place, "memory/history.jsonl", &format!("{}\n{}\n", line(1), line(2)));
     write(&place, "prompts/dream.md", &guide);
     place
@@ -40,6 +42,20 @@ async fn chat(gateway: &Gateway, text: &str) -> String {
     body["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
 }
 
+/// Asks for a Dream, again while it still looks how it stands.
+async fn ask_to_dream(gateway: &Gateway) -> String {
+    with_deadline("Dream is ready", async {
+        loop {
+            let told = chat(gateway, "/dream").await;
+            if !told.starts_with("Dream is not ready") {
+                return told;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    })
+    .await
+}
+
 /// Waits until both lines are worked in.
 async fn dreamt(place: &Place) {
     with_deadline("the end of the Dream", async {
@@ -56,7 +72,7 @@ async fn a_dream_changes_the_memory_and_nothing_else_and_is_undone() {
     let place = place(&model);
     let gateway = place.start().await;
     let agents = read(&place, "AGENTS.md");
-    let told = chat(&gateway, "/dream").await;
+    let told = ask_to_dream(&gateway).await;
     assert!(told.starts_with("Dream begins with 2 lines in session dream:"), "{told}");
     dreamt(&place).await;
     let asked = model.requests();
@@ -71,7 +87,7 @@ async fn a_dream_changes_the_memory_and_nothing_else_and_is_undone() {
     chat(&gateway, &format!("/dream-restore {id}")).await;
     assert!(!read(&place, "memory/MEMORY.md").unwrap_or_default().contains("tomato"));
     assert!(chat(&gateway, "/dream-restore").await.contains("restore"));
-    assert!(chat(&gateway, "/dream").await.contains("nothing new"));
+    assert!(ask_to_dream(&gateway).await.contains("nothing new"));
     let tree = gateway.admin("tree").await.to_string();
     assert!(tree.contains(r#""path":"/dream""#), "{tree}");
     gateway.terminate().await;
@@ -83,7 +99,7 @@ async fn a_dream_that_is_killed_goes_on_and_is_not_dreamt_twice() {
     let place = place(&model);
     let gateway = place.start().await;
     model.config(|config| config.delay = Duration::from_secs(3600));
-    chat(&gateway, "/dream").await;
+    ask_to_dream(&gateway).await;
     with_deadline("the model is asked", async {
         while model.requests().is_empty() {
             tokio::time::sleep(PAUSE).await;
@@ -103,6 +119,37 @@ async fn a_dream_that_is_killed_goes_on_and_is_not_dreamt_twice() {
         .filter(|item| item["key"].as_str().unwrap().starts_with("dream:"))
         .collect();
     assert_eq!(dreams.len(), 1, "{listed}");
+    gateway.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_while_it_dreams_is_seen_and_kept() {
+    let model = Model::start_on_thread();
+    let place = place(&model);
+    let read_it = json!({"path": "memory/MEMORY.md"});
+    let write_it = |content: &str| json!({"path": "memory/MEMORY.md", "content": content});
+    let (alone, both) = (write_it("- Tomatoes.\n"), write_it("- Tomatoes.\n- Said meanwhile.\n"));
+    let guide = format!(
+        "Note it. [[delay=1500]] [[tool=read_file {read_it}]] [[tool@2=write_file {alone}]] [[tool@3=read_file {read_it}]] \
+         [[tool@4=write_file {both}]]"
+    );
+    write(&place, "prompts/dream.md", &guide);
+    write(&place, "memory/MEMORY.md", "- Nothing yet.\n");
+    let gateway = place.start().await;
+    ask_to_dream(&gateway).await;
+    // It has read the file, and its model thinks about what to write.
+    with_deadline("the second request", async {
+        while model.requests().len() < 2 {
+            tokio::time::sleep(PAUSE).await;
+        }
+    })
+    .await;
+    write(&place, "memory/MEMORY.md", "- Nothing yet.\n- Said meanwhile.\n");
+    dreamt(&place).await;
+    assert_eq!(read(&place, "memory/MEMORY.md").as_deref(), Some("- Tomatoes.\n- Said meanwhile.\n"));
+    let told: Vec<String> = model.requests().iter().map(|request| request["messages"].to_string()).collect();
+    assert!(told[2].contains("somebody has changed it since"), "{}", told[2]);
+    assert!(told[3].contains("Said meanwhile."), "{}", told[3]);
     gateway.terminate().await;
 }
 

@@ -21,6 +21,9 @@ pub use legacy::{Chunk, chunks};
 
 /// The files that Dream keeps up to date, by their paths in the workspace.
 pub const FILES: [&str; 3] = ["SOUL.md", "USER.md", "memory/MEMORY.md"];
+/// The files that nobody but the gateway writes.
+pub const OWN_FILES: [&str; 5] =
+    ["memory/history.jsonl", "memory/.cursor", "memory/.dream_cursor", "memory/.dream.json", "memory/versions.jsonl"];
 /// Lines of the archive that are kept behind Dream, unless more are not worked in yet.
 pub const LINES_MAX: usize = 1000;
 

@@ -89,6 +89,8 @@ impl Catalog {
             forbidden: config.forbidden,
             reach,
             only: None,
+            kept: Vec::new(),
+            seen: Arc::default(),
         });
         let (result_chars_max, policies) = (config.result_chars_max, config.policies);
         let offload = Arc::new(Offload::new(fence.clone()));

@@ -25,6 +25,7 @@ mod paths;
 mod place;
 mod read_file;
 mod run;
+mod seen;
 mod spawn;
 mod subagents;
 #[cfg(test)]

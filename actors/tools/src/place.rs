@@ -15,6 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use domain::ids::SessionKey;
+use domain::memory;
 use domain::policy::{self, Access};
 use domain::scope::{AccessMode, Scope};
 use domain::stem::stem;
@@ -23,6 +24,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::paths::{Denied, Policy, Reach};
+use crate::seen::Seen;
 use crate::tool::Call;
 
 /// Of the gateway's own directories.
@@ -43,6 +45,10 @@ pub(crate) struct Fence {
     pub(crate) reach: Reach,
     /// All that is open for writing, if not everything that is open.
     pub(crate) only: Option<&'static [&'static str]>,
+    /// Files that are closed for writing: those that the gateway keeps in the workspace. Whoever only reads needs none.
+    pub(crate) kept: Vec<PathBuf>,
+    /// What Dream has read.
+    pub(crate) seen: Arc<Seen>,
 }
 
 /// A judged path.
@@ -84,6 +90,10 @@ pub(crate) enum PathError {
     ReadOnly,
     #[error("this session may change only these: {}", .0.join(", "))]
     Elsewhere(&'static [&'static str]),
+    #[error("`{0}` is written by the gateway alone; it can be read")]
+    Kept(String),
+    #[error("`{0}` was not read yet, or somebody has changed it since; read it, then write it with what it says now")]
+    Unread(String),
     #[error("`{0}` is a directory")]
     IsDirectory(String),
     #[error("`{0}` is not a regular file (a device, socket or pipe)")]
@@ -106,9 +116,16 @@ impl Fence {
             Access::Read if need == Access::Write => Err(PathError::ReadOnly),
             Access::Read | Access::Write => {
                 let fence = self.of(&call.key).scoped(call.scope.as_deref(), &call.policy).confined(&call.policy);
-                Ok(if need == Access::Write { fence.unreadable().only(call.policy.writes) } else { fence })
+                Ok(if need == Access::Write { self.for_writing(&fence, call) } else { fence })
             }
         }
+    }
+
+    /// What of `fence` is open to a session that writes; `self` is around the workspace, whatever the session's project is.
+    fn for_writing(&self, fence: &Self, call: &Call) -> Arc<Self> {
+        let readable = if fence.reach == Reach::Anywhere { fence.readable.clone() } else { Vec::new() };
+        let kept = memory::OWN_FILES.iter().map(|path| self.workspace.join(path)).collect();
+        Arc::new(Self { readable, kept, only: call.policy.writes, ..fence.clone() })
     }
 
     /// With what belongs to that session and to no other.
@@ -132,19 +149,6 @@ impl Fence {
         let workspace = scope.project_path.clone();
         let readable = self.readable.iter().chain([&self.workspace]).cloned().collect();
         Arc::new(Self { workspace, readable, reach, ..Self::clone(self) })
-    }
-
-    /// Without what can only be read.
-    fn unreadable(self: Arc<Self>) -> Arc<Self> {
-        if self.readable.is_empty() || self.reach == Reach::Anywhere {
-            return self;
-        }
-        Arc::new(Self { readable: Vec::new(), ..Self::clone(&self) })
-    }
-
-    /// With no more open than these.
-    fn only(self: Arc<Self>, only: Option<&'static [&'static str]>) -> Arc<Self> {
-        if only.is_none() { self } else { Arc::new(Self { only, ..Self::clone(&self) }) }
     }
 
     /// The same, unless the session is kept off the machine: then no more than the workspace.
@@ -209,7 +213,15 @@ impl Fence {
         if let Some(only) = self.only.filter(|only| !is_among(&path, &policy.workspace, only)) {
             return Err(PathError::Elsewhere(only));
         }
+        if self.kept.iter().any(|kept| resolve(kept).is_ok_and(|kept| kept == path)) {
+            return Err(PathError::Kept(relative(&path, &policy.workspace).unwrap_or_else(|| text.to_owned())));
+        }
         Ok(Target::new(policy, path))
+    }
+
+    /// Whether Dream may write there too.
+    pub(crate) fn is_dreamt(&self, path: &Path) -> bool {
+        self.workspace.canonicalize().is_ok_and(|workspace| is_among(path, &workspace, &memory::FILES))
     }
 
     /// A place below the workspace that the gateway names itself. No link is followed on the way to it.

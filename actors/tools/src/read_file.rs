@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
+use domain::ids::SessionKey;
 use domain::policy::Access;
 use domain::request::ToolSpec;
 use domain::text::{counted, first_chars};
@@ -11,6 +12,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 
 use crate::place::{Fence, PathError};
+use crate::seen::Version;
 use crate::tool::{Call, Outcome, Tool};
 
 /// Larger files are refused.
@@ -84,7 +86,8 @@ impl Tool for ReadFile {
                 limit: call.number("limit").unwrap_or(LINES),
                 chars_max,
             };
-            match call.blocking(move || read(&*fence?, &path, window)).await {
+            let careful = call.policy.writes.map(|_| call.key.clone());
+            match call.blocking(move || read(&*fence?, &path, window, careful.as_ref())).await {
                 Ok(text) => Outcome::text(text),
                 Err(error) => Outcome::error(format!("Error: {error}")),
             }
@@ -102,12 +105,15 @@ struct Window {
     chars_max: usize,
 }
 
-fn read(fence: &Fence, path: &str, window: Window) -> Result<String, ReadError> {
+fn read(fence: &Fence, path: &str, window: Window, careful: Option<&SessionKey>) -> Result<String, ReadError> {
     let target = fence.locate(path)?;
     let file = target.open_file()?;
     let shown = target.shown;
     let io = |source| ReadError::Io { shown: shown.clone(), source };
     let bytes = file.metadata().map_err(io)?.len();
+    // As it is before it is read: what comes in between is seen as a change.
+    let version = Version::of(&file).map_err(io)?;
+    let place = target.path;
     if bytes > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge { shown, bytes });
     }
@@ -116,6 +122,9 @@ fn read(fence: &Fence, path: &str, window: Window) -> Result<String, ReadError> 
         return Err(ReadError::Binary(shown));
     }
     let page = page(reader, window).map_err(io)?;
+    if let Some(key) = careful {
+        fence.seen.note(key, &place, version);
+    }
     if page.total == 0 {
         return Ok(format!("(`{shown}` is empty)"));
     }

@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
+use domain::ids::SessionKey;
 use domain::policy::Access;
 use domain::request::ToolSpec;
 use domain::text::counted;
@@ -18,6 +19,7 @@ use serde_json::json;
 
 use crate::edited::{COMPARED_BYTES_MAX, edited};
 use crate::place::{Fence, PathError};
+use crate::seen::Version;
 use crate::tool::{Call, Outcome, Tool};
 
 /// Of a directory on the way.
@@ -68,7 +70,9 @@ impl Tool for WriteFile {
             let path = call.text("path").unwrap_or_default().to_owned();
             let content = call.text("content").unwrap_or_default().to_owned();
             let nonce = call.ports.ids.random();
-            match call.blocking(move || write(&*fence?, &path, content.as_bytes(), nonce)).await {
+            // Who may write only a few files writes none over what it has not seen.
+            let careful = call.policy.writes.map(|_| call.key.clone());
+            match call.blocking(move || write(&*fence?, &path, content.as_bytes(), careful.as_ref(), nonce)).await {
                 Ok((text, edit)) => Outcome { edit: Some(Arc::new(edit)), ..Outcome::text(text) },
                 Err(error) => Outcome::error(format!("Error: {error}. Nothing was written.")),
             }
@@ -77,12 +81,20 @@ impl Tool for WriteFile {
     }
 }
 
-fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<(String, FileEdit), PathError> {
+fn write(
+    fence: &Fence,
+    path: &str,
+    content: &[u8],
+    careful: Option<&SessionKey>,
+    nonce: u64,
+) -> Result<(String, FileEdit), PathError> {
     if path.ends_with('/') {
         return Err(PathError::IsDirectory(path.to_owned()));
     }
     let target = fence.locate(path)?;
     let (parent, name) = target.open_parent(DIRECTORY_MODE)?;
+    let shared = careful.is_some() || fence.is_dreamt(&target.path);
+    let _alone = shared.then(|| fence.seen.writing.lock().unwrap_or_else(PoisonError::into_inner));
     let old = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Some(stat),
         Err(Errno::NOENT) => None,
@@ -95,9 +107,18 @@ fn write(fence: &Fence, path: &str, content: &[u8], nonce: u64) -> Result<(Strin
         Some((FileType::Symlink, _)) => return Err(PathError::Unsteady(target.shown)),
         Some(_) => return Err(PathError::Special(target.shown)),
     };
+    if let (Some(key), Some(old)) = (careful, &old)
+        && !fence.seen.knows(key, &target.path, Version::from(old))
+    {
+        return Err(PathError::Unread(target.shown));
+    }
     let before = old.map(|_| contents(&parent, name));
     let replaced = replace(&parent, name, content, mode, nonce);
     replaced.map_err(|source| PathError::Io { shown: target.shown.clone(), source })?;
+    if let Some(key) = careful {
+        let new = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| target.error(errno))?;
+        fence.seen.note(key, &target.path, Version::from(&new));
+    }
     let verb = if old.is_some() { "Rewrote" } else { "Wrote" };
     let text = format!("{verb} `{}` ({})", target.shown, counted(content.len(), "byte"));
     let before = before.as_ref().map_or(Some(""), |before| before.as_deref());

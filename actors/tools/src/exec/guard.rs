@@ -3,6 +3,8 @@
 //! This is no security boundary, that is the sandbox: it stops a model's honest mistakes. Words are looked for
 //! everywhere in the lower-cased text, also inside quotes, as `bash -c "..."` runs those.
 
+use domain::memory::OWN_FILES;
+
 /// Why a command is refused; each names what would be accepted where there is something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -22,12 +24,12 @@ pub enum Refusal {
     #[error("a fork bomb is not allowed")]
     ForkBomb,
     /// Writes to the memory's own files.
-    #[error("history.jsonl and .dream_cursor are written by the gateway alone")]
+    #[error("the archive of the memory, its cursors and its versions are written by the gateway alone")]
     Memory,
 }
 
-/// Files that only the memory writer touches.
-const MEMORY_FILES: [&str; 2] = ["history.jsonl", ".dream_cursor"];
+/// Files that only the memory writer touches, by names that nothing else has.
+const MEMORY_FILES: [&str; 3] = ["history.jsonl", ".dream_cursor", ".dream.json"];
 /// Beginnings of disk device names.
 const DISKS: [&str; 6] = ["sd", "hd", "vd", "xvd", "nvme", "mmcblk"];
 
@@ -128,7 +130,7 @@ fn check_segment(words: &[Word]) -> Result<(), Refusal> {
     if writes.iter().any(|path| is_disk(path)) {
         return Err(Refusal::RawWrite);
     }
-    if writes.iter().any(|path| MEMORY_FILES.contains(&base(path))) {
+    if writes.iter().any(|path| is_of_memory(path)) {
         return Err(Refusal::Memory);
     }
     Ok(())
@@ -176,6 +178,12 @@ fn is_in_place(word: &str) -> bool {
 
 fn is_disk(path: &str) -> bool {
     path.strip_prefix("/dev/").is_some_and(|name| DISKS.iter().any(|disk| name.starts_with(disk)))
+}
+
+/// Whether the path is one of the memory's own files: by its name, or by what it ends with where others may be called so.
+fn is_of_memory(path: &str) -> bool {
+    let ends = |own: &str| path == own || path.strip_suffix(own).is_some_and(|before| before.ends_with('/'));
+    MEMORY_FILES.contains(&base(path)) || OWN_FILES.iter().any(|own| ends(own))
 }
 
 /// The part after the last slash.
@@ -254,6 +262,9 @@ mod tests {
             ("mv memory/history.jsonl x", Memory),
             ("dd of=memory/history.jsonl", Memory),
             ("sed -i s/a/b/ memory/history.jsonl", Memory),
+            ("echo 9 > memory/.cursor", Memory),
+            ("truncate -s 0 /home/me/workspace/memory/versions.jsonl", Memory),
+            ("cd memory; echo {} > .dream.json", Memory),
         ];
         for (command, refusal) in cases {
             assert_eq!(check(command), Err(refusal), "{command}");
@@ -279,6 +290,9 @@ mod tests {
             "ls 2>&1",
             "cat memory/history.jsonl",
             "cp memory/history.jsonl backup.jsonl",
+            "echo x >> memory/MEMORY.md",
+            "echo x > build/versions.jsonl",
+            "echo x > mymemory/versions.jsonl",
             "sed -n 1p memory/history.jsonl",
             "grep x < memory/history.jsonl > found.txt",
             "f(){ echo hi; }; f",

@@ -405,6 +405,8 @@ mod tests {
                 forbidden: vec![],
                 reach: crate::paths::Reach::Workspace,
                 only: None,
+                kept: Vec::new(),
+                seen: Arc::default(),
             };
             let config = ExecConfig {
                 enable: true,

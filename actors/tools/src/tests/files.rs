@@ -1,6 +1,7 @@
 //! The file tools, and the fence around them.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
 
 use protocol::tools::ToolEnd;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -29,6 +30,8 @@ fn fence(home: &TempWorkspace, reach: Reach) -> Fence {
         forbidden: vec![home.path("journal")],
         reach,
         only: None,
+        kept: Vec::new(),
+        seen: Arc::default(),
     }
 }
 

@@ -148,6 +148,8 @@ fn offload(home: &TempWorkspace) -> Offload {
         forbidden: vec![],
         reach: Reach::Anywhere,
         only: None,
+        kept: Vec::new(),
+        seen: Arc::default(),
     }))
 }
 

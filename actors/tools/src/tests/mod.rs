@@ -6,6 +6,7 @@ mod cron;
 mod files;
 mod kinds;
 mod long;
+mod memory;
 mod sandboxed;
 mod scoped;
 
