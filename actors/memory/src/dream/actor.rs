@@ -165,9 +165,8 @@ impl Dreamer {
 
     fn begin(&mut self, asked: Option<oneshot::Sender<String>>, ctx: &mut Context<Self>) {
         self.phase = Phase::Busy;
-        let is_asked = asked.is_some();
         self.on_disk(
-            move |archive, deps| archive.plan(&deps.ports, is_asked, deps.memory_bytes_max),
+            move |archive, deps| archive.plan(&deps.ports, deps.memory_bytes_max),
             move |dreamer, planned, ctx| match planned {
                 Ok((_, Some(plan))) => dreamer.submit(plan, asked, ctx),
                 Ok((standing, None)) => {

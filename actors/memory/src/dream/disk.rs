@@ -56,15 +56,14 @@ impl Archive {
         Ok(Look { standing, memory_bytes: self.memory_bytes(disk) })
     }
 
-    /// Makes ready what there is to work in; `None` when that is nothing. `asked`: also when only `memory/MEMORY.md` is too
-    /// large.
-    pub(crate) fn plan(&self, ports: &Ports, asked: bool, bytes_max: u64) -> io::Result<(Standing, Option<Plan>)> {
+    /// Makes ready what there is to work in; `None` when that is nothing, and `memory/MEMORY.md` is not too large.
+    pub(crate) fn plan(&self, ports: &Ports, bytes_max: u64) -> io::Result<(Standing, Option<Plan>)> {
         let (disk, now_ms) = (&*ports.disk, ports.clock.wall_ms());
         let mut standing = self.look(ports)?.standing;
         standing.last_ms = now_ms;
         let fresh = self.fresh(disk, LINES_AT_ONCE)?;
         let too_large = (self.memory_bytes(disk) > bytes_max).then_some(bytes_max);
-        if fresh.lines.is_empty() && !(asked && too_large.is_some()) {
+        if fresh.lines.is_empty() && too_large.is_none() {
             self.keep_standing(disk, &standing)?;
             return Ok((standing, None));
         }

@@ -366,9 +366,16 @@ fn a_memory_that_is_too_large_is_told_and_shortened() {
         let dreamer = stage.start(every_two_hours());
         settle().await;
         assert_eq!(stage.metrics.degraded(), ["memory_file_large"]);
-        ask(&dreamer, DreamAsk::Begin).await;
+        assert!(stage.begun.try_recv().is_err(), "it is not time");
+        tokio::time::sleep(2 * HOUR).await;
         let (key, turn, text) = stage.next().await;
-        assert!(text.contains("more than 32 bytes"), "{text}");
+        assert!(text.contains("more than 32 bytes") && text.contains("\nNothing."), "{text}");
+        // Nobody shortened it: the next time asks again.
+        stage.end(&key, turn, TurnResult::Done);
+        settle().await;
+        assert_eq!(stage.metrics.degraded(), ["memory_file_large"]);
+        ask(&dreamer, DreamAsk::Begin).await;
+        let (key, turn, _) = stage.next().await;
         stage.write(MEMORY, "short\n");
         stage.end(&key, turn, TurnResult::Done);
         settle().await;
