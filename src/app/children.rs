@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use actix::Recipient;
 use memory::{Archive, DreamDeps, Dreamer, Memory};
+use protocol::memory::AskDream;
 use protocol::provider::{AskPermit, Complete};
 use protocol::session::Address;
 use protocol::supervision::{ActorPath, Kind};
@@ -95,6 +96,14 @@ impl Children {
         let ready = self.ready.get().expect("the front ends are asked for when they are started");
         let front = &ready.neighbours[arbiter];
         (front.permits.clone(), front.model.clone())
+    }
+}
+
+impl Children {
+    /// Who dreams.
+    pub fn dream(&self) -> Recipient<AskDream> {
+        let ready = self.ready.get().expect("it is asked for when it is started");
+        ready.neighbours[0].dream.clone()
     }
 }
 

@@ -1,17 +1,25 @@
 //! Dream, as this process does it: its turns are messages of a source of their own, accepted by the journal like any.
 
+use std::io;
 use std::sync::Arc;
 
+use actix::Recipient;
 use domain::body::{TurnBody, body_hash};
+use domain::command::DreamAsk;
 use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use memory::{Archive, DreamDeps, Pace, Turns};
 use protocol::journal::{Enqueue, Enqueued, Journal, Shelf};
+use protocol::memory::{AskDream, Lines, Recall, Shown, WhichLines};
+use protocol::metrics::{ByKind, Metrics};
 use protocol::registry::Sessions;
 use protocol::session::{Mail, NotClosed, TurnRecord};
+use protocol::supervision::Kind;
 use protocol::turn::{Route, TurnWatch};
 use provider::Backend;
+use supervision::ports::Ports;
+use supervision::tell;
 use tokio::sync::oneshot;
 
 use super::ground::Ground;
@@ -85,6 +93,47 @@ impl Turns for DreamTurns {
 /// The archive of the workspace.
 pub fn archive(loaded: &Loaded) -> Arc<Archive> {
     Arc::new(Archive::new(loaded.paths.workspace.clone(), super::sessions::zone(&loaded.config)))
+}
+
+/// What is remembered, for doors and commands.
+struct Remembered {
+    archive: Arc<Archive>,
+    ports: Ports,
+    metrics: Metrics,
+    memory_bytes_max: u64,
+    dream: Recipient<AskDream>,
+}
+
+impl Recall for Remembered {
+    fn shown(&self) -> io::Result<Shown> {
+        self.archive.shown(&*self.ports.disk, self.memory_bytes_max)
+    }
+
+    fn lines(&self, which: &WhichLines) -> io::Result<Lines> {
+        self.archive.lines(&*self.ports.disk, which)
+    }
+
+    fn dream(&self, ask: DreamAsk) -> oneshot::Receiver<Result<String, String>> {
+        let (reply, told) = oneshot::channel();
+        let mailbox = self.metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: Kind::Memory.word() });
+        mailbox.inc();
+        if tell(&self.dream, AskDream { ask, reply }).is_err() {
+            // The receiver says so.
+            mailbox.dec();
+        }
+        told
+    }
+}
+
+/// What is remembered; whoever asks for something of Dream asks `dream`.
+pub fn recall(loaded: &Loaded, ground: &Ground, dream: Recipient<AskDream>) -> Arc<dyn Recall> {
+    Arc::new(Remembered {
+        archive: archive(loaded),
+        ports: ground.ports.clone(),
+        metrics: ground.metrics.clone(),
+        memory_bytes_max: loaded.config.agents.defaults.dream.memory_bytes_max,
+        dream,
+    })
 }
 
 /// What Dream is started with.

@@ -38,6 +38,7 @@ use domain::text::counted;
 use journal::LogJournal;
 use protocol::cron::Jobs;
 use protocol::journal::{DeadLetter, Journal};
+use protocol::memory::Recall;
 use protocol::metrics::Metrics;
 use protocol::registry::Sessions;
 use protocol::subagent::RunMail;
@@ -83,6 +84,8 @@ pub struct App {
     doors: Option<serve::Open>,
     /// Of processes that follow jobs.
     jobs: Option<Arc<dyn Jobs>>,
+    /// What is remembered.
+    memory: Arc<dyn Recall>,
     /// Of processes that can be started again.
     restart: Option<Arc<Restart>>,
     real: Option<Real>,
@@ -201,6 +204,11 @@ impl App {
     /// The journal.
     pub fn journal(&self) -> &dyn Journal {
         &*self.journal
+    }
+
+    /// What is remembered.
+    pub fn memory(&self) -> &dyn Recall {
+        &*self.memory
     }
 
     /// The transcripts.

@@ -181,6 +181,7 @@ impl App {
             phase: self.phase.clone(),
             outbox: self.board.clone(),
             jobs: self.jobs.clone(),
+            memory: self.memory.clone(),
             restart: self.restart.clone(),
             media: self.loaded.paths.media.clone(),
             frame_bytes_in_flight: usize::try_from(config.runtime.frame_bytes_in_flight).unwrap_or(usize::MAX),

@@ -81,6 +81,7 @@ impl App {
             Purpose::OneShot | Purpose::AtRest => None,
         };
         Ok(Self {
+            memory: dream::recall(&loaded, &ground, keepers.children.dream()),
             purpose,
             ports: ground.ports,
             metrics: ground.metrics,

@@ -31,6 +31,27 @@ pub enum Memory {
         #[command(flatten)]
         which: Which,
     },
+    /// Have the archive worked into the memory now, by a running gateway
+    #[command(after_help = "Examples:\n  greenroom memory dream\n  greenroom memory dream --json")]
+    Dream(Output),
+    /// What a version of the memory changed
+    #[command(after_help = "Examples:\n  greenroom memory log\n  greenroom memory log 3f9c0a1b")]
+    Log {
+        /// The version; the newest when not given
+        id: Option<String>,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Undo a version of the memory and those after it, or list them
+    #[command(after_help = "Examples:\n  greenroom memory restore\n  greenroom memory restore 3f9c0a1b")]
+    Restore {
+        /// The version; when not given, the newest are listed
+        id: Option<String>,
+        /// How to print.
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 /// Which lines of the archive.

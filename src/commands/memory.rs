@@ -1,50 +1,93 @@
-//! `greenroom memory`: what is remembered. Reads the files of the workspace, which are whole at any moment, also while a
-//! gateway runs.
+//! `greenroom memory`: what is remembered, and what is made of it. Through the gateway; when none runs, the files of the
+//! workspace are read here, and changed under its locks.
 
 use anyhow::Context;
-use domain::memory::{FILES, LINES_MAX, Line};
+use domain::command::DreamAsk;
+use domain::memory::LINES_MAX;
 use domain::text::counted;
+use protocol::memory::WhichLines;
 use serde_json::{Value, json};
 use supervision::real::real_ports;
 
+use super::admin::{Admin, encode};
 use super::{print, print_json};
-use crate::app::archive;
+use crate::app::{App, Options, archive};
 use crate::cli::{Memory, Output, Which};
 use crate::config::Loaded;
-use crate::exit::Exit;
+use crate::exit::{Exit, ExitCode};
 
 /// Runs the subcommand.
-pub fn run(loaded: &Loaded, what: Memory) -> anyhow::Result<()> {
+pub async fn run(loaded: Loaded, what: Memory) -> anyhow::Result<()> {
     loaded.require_workspace().map_err(Exit::from)?;
     match what {
-        Memory::Show(output) => show(loaded, output),
-        Memory::Search { words, which } => history(loaded, &words.join(" "), &which),
-        Memory::History { which } => history(loaded, "", &which),
+        Memory::Show(output) => show(&loaded, output).await,
+        Memory::Search { words, which } => history(&loaded, words.join(" "), which).await,
+        Memory::History { which } => history(&loaded, String::new(), which).await,
+        Memory::Dream(output) => {
+            let body = Admin::require(&loaded.paths).await?.post("memory/dream", &json!({})).await?.json().await?;
+            told(&body, output)
+        }
+        Memory::Log { id, output } => {
+            let path = id.as_deref().map_or_else(String::new, |id| format!("?id={}", encode(id)));
+            let body = match Admin::find(&loaded.paths).await? {
+                Some(admin) => admin.get(&format!("memory/log{path}")).await?,
+                None => text_here(&loaded, &DreamAsk::Log(id))?,
+            };
+            told(&body, output)
+        }
+        Memory::Restore { id: None, output } => {
+            let body = match Admin::find(&loaded.paths).await? {
+                Some(admin) => admin.get("memory/versions").await?,
+                None => text_here(&loaded, &DreamAsk::Restore(None))?,
+            };
+            told(&body, output)
+        }
+        Memory::Restore { id: Some(id), output } => {
+            let body = match Admin::find(&loaded.paths).await? {
+                Some(admin) => {
+                    let path = format!("memory/restore/{}", encode(&id));
+                    admin.post(&path, &json!({})).await?.json().await?
+                }
+                None => restore_here(loaded, id).await?,
+            };
+            told(&body, output)
+        }
     }
 }
 
-fn show(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
-    let (archive, ports) = (archive(loaded), real_ports(1)?);
-    let disk = &*ports.disk;
-    let files = archive.contents(disk).context("the memory cannot be read")?;
-    let dream = archive.dream_cursor(disk);
-    let lines = archive.recall(disk, usize::MAX, |line| line.cursor > dream).context("the archive cannot be read")?;
-    let versions = archive.versions(disk).context("the versions of the memory cannot be read")?;
-    let newest =
-        versions.last().map(|version| json!({"id": version.id, "timestamp": version.timestamp, "by": version.by}));
-    let max = loaded.config.agents.defaults.dream.memory_bytes_max;
-    let of = |path: &str| {
-        let text = files.get(path).and_then(Option::as_deref);
-        json!({"path": path, "bytes": text.map(str::len), "text": text})
+/// What files say, which are whole at any moment.
+fn text_here(loaded: &Loaded, ask: &DreamAsk) -> anyhow::Result<Value> {
+    let told = archive(loaded).tell(&real_ports(1)?, ask).map_err(|why| refused(why.to_string()))?;
+    Ok(json!({ "text": told }))
+}
+
+/// By the same actor as in a gateway, so that the workspace has one writer.
+async fn restore_here(loaded: Loaded, id: String) -> anyhow::Result<Value> {
+    let app = App::start(Options::at_rest(loaded)).await?;
+    let done = app.memory().dream(DreamAsk::Restore(Some(id))).await;
+    app.stop().await;
+    let told = done.context("Dream does not answer")?.map_err(refused)?;
+    Ok(json!({ "text": told }))
+}
+
+/// The same as when the gateway says it.
+fn refused(why: String) -> Exit {
+    Exit::new(ExitCode::of_answer(409, "refused"), why).named("refused")
+}
+
+fn told(body: &Value, output: Output) -> anyhow::Result<()> {
+    if output.json { print_json(body) } else { print(body["text"].as_str().unwrap_or_default()) }
+}
+
+async fn show(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
+    let body = match Admin::find(&loaded.paths).await? {
+        Some(admin) => admin.get("memory").await?,
+        None => {
+            let max = loaded.config.agents.defaults.dream.memory_bytes_max;
+            let shown = archive(loaded).shown(&*real_ports(1)?.disk, max).context("the memory cannot be read")?;
+            serde_json::to_value(shown)?
+        }
     };
-    let body = json!({
-        "files": FILES.map(of),
-        "memory_bytes_max": max,
-        "not_worked_in": lines.len(),
-        "worked_in_up_to": dream,
-        "versions": versions.len(),
-        "newest_version": newest,
-    });
     if output.json { print_json(&body) } else { print(&in_words(&body)) }
 }
 
@@ -70,30 +113,33 @@ fn in_words(body: &Value) -> String {
     parts.join("\n\n")
 }
 
-fn history(loaded: &Loaded, query: &str, which: &Which) -> anyhow::Result<()> {
-    let of = |line: &Line| which.session.as_deref().is_none_or(|key| line.session_key.as_deref() == Some(key));
-    let ports = real_ports(1)?;
-    // One more tells whether there are more.
-    let limit = which.limit.saturating_add(1);
-    let mut lines = archive(loaded)
-        .recall(&*ports.disk, limit, |line| of(line) && line.has(query))
-        .context("the archive cannot be read")?;
-    let more = lines.len() > which.limit;
-    if more {
-        lines.remove(0);
+async fn history(loaded: &Loaded, words: String, which: Which) -> anyhow::Result<()> {
+    let Which { session, limit, output } = which;
+    let body = match Admin::find(&loaded.paths).await? {
+        Some(admin) => {
+            let session = session.map_or_else(String::new, |key| format!("&session={}", encode(&key)));
+            admin.get(&format!("memory/lines?words={}&limit={limit}{session}", encode(&words))).await?
+        }
+        None => {
+            let lines = archive(loaded).lines(&*real_ports(1)?.disk, &WhichLines { words, session, limit });
+            serde_json::to_value(lines.context("the archive cannot be read")?)?
+        }
+    };
+    if output.json {
+        return print_json(&body);
     }
-    if which.output.json {
-        return print_json(&json!({"items": lines, "next": null, "more": more}));
-    }
+    let lines = body["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     if lines.is_empty() {
         return print("nothing found");
     }
-    if more {
-        print(&format!("(only the newest {}; --limit shows more, of about {LINES_MAX} that are kept)", which.limit))?;
+    if body["more"] == true {
+        print(&format!("(only the newest {limit}; --limit shows more, of about {LINES_MAX} that are kept)"))?;
     }
     lines.iter().try_for_each(|line| {
-        let key = line.session_key.as_deref().unwrap_or("-");
-        print(&format!("{}  {}  {key}\n  {}", line.cursor, line.timestamp, line.content.trim().replace('\n', "\n  ")))
+        let text = |name: &str| line[name].as_str();
+        let (at, key) = (text("timestamp").unwrap_or_default(), text("session_key").unwrap_or("-"));
+        let content = text("content").unwrap_or_default().trim().replace('\n', "\n  ");
+        print(&format!("{}  {at}  {key}\n  {content}", line["cursor"]))
     })
 }
 

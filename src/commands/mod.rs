@@ -48,7 +48,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Onboard(output) => onboard::run(&place, output),
         Command::Status(output) => status::run(&look(&place)?, output).await,
         Command::Sessions(what) => sessions::run(look(&place)?, what).await,
-        Command::Memory(what) => memory::run(&look(&place)?, what),
+        Command::Memory(what) => memory::run(look(&place)?, what).await,
         Command::Trigger(arguments) => trigger::run(&look(&place)?, arguments),
         Command::Logs(arguments) => logs::run(look(&place)?, arguments).await,
         Command::Tree(arguments) => tree::run(&look(&place)?, arguments).await,

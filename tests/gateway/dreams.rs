@@ -90,7 +90,41 @@ async fn a_dream_changes_the_memory_and_nothing_else_and_is_undone() {
     assert!(ask_to_dream(&gateway).await.contains("nothing new"));
     let tree = gateway.admin("tree").await.to_string();
     assert!(tree.contains(r#""path":"/dream""#), "{tree}");
+    through_the_command_line(&place, "tomato", id);
+    let (code, told) = (place.run(&["memory", "dream"]).status.code(), model.requests().len());
+    assert_eq!((code, told), (Some(0), asked.len()), "there is nothing new");
     gateway.terminate().await;
+    assert_eq!(place.run(&["memory", "dream"]).status.code(), Some(6));
+    let undone = newest_version(&place);
+    assert_eq!(place.run(&["memory", "restore", &undone]).status.code(), Some(0));
+    assert!(!read(&place, "memory/MEMORY.md").unwrap_or_default().contains("tomato"), "it is undone without a gateway");
+}
+
+/// The newest version of the memory.
+fn newest_version(place: &Place) -> String {
+    let shown: Value = serde_json::from_slice(&place.run(&["memory", "show", "--json"]).stdout).unwrap();
+    shown["newest_version"]["id"].as_str().unwrap().to_owned()
+}
+
+/// What was dreamt once and undone is looked at, and put back, through the gateway.
+fn through_the_command_line(place: &Place, said: &str, undone: &str) {
+    let text = |arguments: &[&str]| {
+        let out = place.run(arguments);
+        (out.status.code(), format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
+    };
+    let (code, log) = text(&["memory", "log", undone]);
+    assert!(code == Some(0) && log.contains(said), "{log}");
+    let (code, none) = text(&["memory", "log", "ffffffff"]);
+    assert!(code == Some(1) && none.contains("ffffffff"), "{none}");
+    let (code, versions) = text(&["memory", "restore"]);
+    assert!(code == Some(0) && versions.contains(undone), "{versions}");
+    // The undoing is the newest version.
+    let (code, told) = text(&["memory", "restore", &newest_version(place)]);
+    assert!(code == Some(0) && told.contains("says again"), "{told}");
+    assert!(read(place, "memory/MEMORY.md").unwrap_or_default().contains(said));
+    let found = text(&["memory", "search", said, "--json"]).1;
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["items"].as_array().map(Vec::len), Some(2), "{found}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

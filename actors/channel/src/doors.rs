@@ -12,6 +12,7 @@ use domain::ids::{MessageId, SessionKey, Source, TurnId};
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::cron::Jobs;
 use protocol::journal::{AcceptedState, Enqueue, Enqueued, Journal, Told};
+use protocol::memory::Recall;
 use protocol::metrics::{ByBound, ByCache, ByDoor, ByDoorReason, Metrics, gauge};
 use protocol::registry::Sessions;
 use protocol::session::State;
@@ -141,6 +142,8 @@ pub struct DoorsParts {
     pub media: PathBuf,
     /// Jobs that are due at times, where they are followed.
     pub jobs: Option<Arc<dyn Jobs>>,
+    /// What is remembered.
+    pub memory: Arc<dyn Recall>,
     /// Keeps the runs of sub-agents, where there are any.
     pub runs: Option<Recipient<RunMail>>,
     /// Takes the order to restart, where that can be followed.

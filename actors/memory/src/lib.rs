@@ -17,6 +17,7 @@ mod actor;
 mod archive;
 mod dream;
 mod files;
+mod recall;
 mod versions;
 
 pub use actor::{ARBITER, Deps, Memory, Neighbours};

@@ -10,6 +10,7 @@ pub mod edits;
 pub mod hooks;
 pub mod letters;
 mod logs;
+mod memory;
 mod message;
 pub mod prune;
 mod rates;

@@ -16,7 +16,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::rates::Rates;
-use super::{GatewayConfig, admin, closing, cron, edits, hooks, letters, logs, message, prune, runs, sessions, top};
+use super::{
+    GatewayConfig, admin, closing, cron, edits, hooks, letters, logs, memory, message, prune, runs, sessions, top,
+};
 use crate::auth::{bearer, host_is_local};
 use crate::doors::{Door, Doors, PhaseWord};
 use crate::http::{self, Limits};
@@ -72,6 +74,7 @@ pub async fn serve(listener: TcpListener, doors: Doors, config: GatewayConfig, s
         .route("/deadletters/{id}/retry", post(letters::post_retry))
         .route("/deadletters/{id}/drop", post(letters::post_drop))
         .merge(cron::routes())
+        .merge(memory::routes())
         .route("/logs", get(logs::logs))
         .route("/drain", post(admin::drain))
         .route("/backup", post(admin::backup))

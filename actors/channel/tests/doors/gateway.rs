@@ -103,9 +103,9 @@ fn write_log(world: &World) {
 /// A turn that only the log knows.
 const LOGGED: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
-const TOKEN: &str = "authorization: Bearer t\r\n";
+pub const TOKEN: &str = "authorization: Bearer t\r\n";
 
-async fn open() -> (Arc<World>, SocketAddr, CancellationToken) {
+pub async fn open() -> (Arc<World>, SocketAddr, CancellationToken) {
     open_with(Files(watch::Sender::new(true))).await
 }
 
@@ -132,7 +132,7 @@ async fn open_with(files: Files) -> (Arc<World>, SocketAddr, CancellationToken) 
     (world, address, stop)
 }
 
-async fn admin(to: SocketAddr, path: &str) -> Reply {
+pub async fn admin(to: SocketAddr, path: &str) -> Reply {
     get(to, &format!("/admin/v1/{path}"), TOKEN).await
 }
 

@@ -6,6 +6,7 @@ mod api;
 mod client;
 mod gateway;
 mod hooks;
+mod memory;
 mod webhook;
 mod websocket;
 mod world;

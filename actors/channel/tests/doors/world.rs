@@ -117,6 +117,7 @@ impl World {
             frame_bytes_in_flight: bytes,
             media: "/media".into(),
             jobs: None,
+            memory: Arc::new(crate::memory::Remembered),
             runs: None,
             restart: None,
             show: Arc::new(|| ()),

@@ -27,6 +27,9 @@ use crate::archive::Archive;
 const PATH: &str = "/dream";
 /// The longest time between two looks at the clock: that may jump.
 const LOOK_AFTER_MAX: Duration = Duration::from_secs(300);
+/// Where somebody waits for an answer.
+type Asker = oneshot::Sender<Result<String, String>>;
+
 const NOT_READY: &str = "Dream is not ready yet; please try again in a moment.";
 
 /// The actor.
@@ -163,7 +166,7 @@ impl Dreamer {
         }
     }
 
-    fn begin(&mut self, asked: Option<oneshot::Sender<String>>, ctx: &mut Context<Self>) {
+    fn begin(&mut self, asked: Option<Asker>, ctx: &mut Context<Self>) {
         self.phase = Phase::Busy;
         self.on_disk(
             move |archive, deps| archive.plan(&deps.ports, deps.memory_bytes_max),
@@ -171,11 +174,11 @@ impl Dreamer {
                 Ok((_, Some(plan))) => dreamer.submit(plan, asked, ctx),
                 Ok((standing, None)) => {
                     dreamer.count("nothing");
-                    answer(asked, "There is nothing new to work into the memory.".to_owned());
+                    answer(asked, Ok("There is nothing new to work into the memory.".to_owned()));
                     dreamer.wait(&standing, ctx);
                 }
                 Err(error) => {
-                    answer(asked, format!("Dream cannot begin: {error}."));
+                    answer(asked, Err(format!("Dream cannot begin: {error}.")));
                     dreamer.failed("begun", &error, ctx);
                 }
             },
@@ -183,7 +186,7 @@ impl Dreamer {
         );
     }
 
-    fn submit(&mut self, plan: Plan, asked: Option<oneshot::Sender<String>>, ctx: &mut Context<Self>) {
+    fn submit(&mut self, plan: Plan, asked: Option<Asker>, ctx: &mut Context<Self>) {
         let Plan { running, text, lines, waiting } = plan;
         let (key, turn) = (running.key.clone(), running.turn);
         if let Err(error) = self.deps.ends.watch(&key, turn, ctx.address().recipient()) {
@@ -195,7 +198,8 @@ impl Dreamer {
             Ok(()) => {
                 tracing::info!(session = %key, lines, waiting, "Dream begins");
                 let more = if waiting > 0 { format!(" {waiting} more wait for the next one.") } else { String::new() };
-                answer(asked, format!("Dream begins with {} in session {key}.{more}", counted(lines, "line")));
+                let told = format!("Dream begins with {} in session {key}.{more}", counted(lines, "line"));
+                answer(asked, Ok(told));
                 dreamer.phase = Phase::Running(running);
                 dreamer.set_timer(ctx);
             }
@@ -203,7 +207,7 @@ impl Dreamer {
                 tracing::warn!(session = %key, %why, "Dream was refused");
                 dreamer.count("refused");
                 dreamer.deps.ends.unwatch(turn);
-                answer(asked, format!("Dream cannot begin: {why}."));
+                answer(asked, Err(format!("Dream cannot begin: {why}.")));
                 dreamer.forget(ctx);
             }
         }));
@@ -337,19 +341,21 @@ impl Handler<AskDream> for Dreamer {
         self.deps.metrics.mailbox_messages.get_or_create(&ByKind { kind: Kind::Memory.word() }).dec();
         match (&ask, &self.phase, &self.deps.pace) {
             (DreamAsk::Begin, _, Pace::Off) => {
-                answer(Some(reply), "Dream is switched off: agents.defaults.dream.enabled is false.".to_owned());
+                let why = "Dream is switched off: agents.defaults.dream.enabled is false.".to_owned();
+                answer(Some(reply), Err(why));
             }
-            (DreamAsk::Begin, _, Pace::Not(why)) => answer(Some(reply), (*why).to_owned()),
+            (DreamAsk::Begin, _, Pace::Not(why)) => answer(Some(reply), Err((*why).to_owned())),
             (DreamAsk::Begin, Phase::Waiting, Pace::By(_)) => self.begin(Some(reply), ctx),
             (DreamAsk::Begin | DreamAsk::Restore(Some(_)), Phase::Running(running), _) => {
-                answer(Some(reply), format!("Dream is under way in session {}. Nothing was changed.", running.key));
+                let why = format!("Dream is under way in session {}. Nothing was changed.", running.key);
+                answer(Some(reply), Err(why));
             }
             (DreamAsk::Begin | DreamAsk::Restore(Some(_)), Phase::Looking | Phase::Busy, _) => {
-                answer(Some(reply), NOT_READY.to_owned());
+                answer(Some(reply), Err(NOT_READY.to_owned()));
             }
             (DreamAsk::Log(_) | DreamAsk::Restore(_) | DreamAsk::Prompt { .. }, _, _) => self.on_disk(
                 move |archive, deps| archive.tell(&deps.ports, &ask),
-                |_, told, _| answer(Some(reply), told.unwrap_or_else(|why| why.to_string())),
+                |_, told, _| answer(Some(reply), told.map_err(|why| why.to_string())),
                 ctx,
             ),
         }
@@ -370,9 +376,9 @@ impl Handler<TurnEnded> for Dreamer {
 }
 
 /// Whoever asked may be gone.
-fn answer(to: Option<oneshot::Sender<String>>, text: String) {
+fn answer(to: Option<Asker>, told: Result<String, String>) {
     if let Some(to) = to {
-        let _ = to.send(text);
+        let _ = to.send(told);
     }
 }
 

@@ -109,8 +109,8 @@ impl Archive {
         Ok((Look { standing, memory_bytes: self.memory_bytes(disk) }, gone))
     }
 
-    /// What there is to say to people, without a Dream.
-    pub(crate) fn tell(&self, ports: &Ports, ask: &DreamAsk) -> io::Result<String> {
+    /// What there is to say to people, without a Dream. What changes something is for whoever alone writes in the workspace.
+    pub fn tell(&self, ports: &Ports, ask: &DreamAsk) -> io::Result<String> {
         let disk = &*ports.disk;
         let versions = self.versions(disk)?;
         let none = || "No version of the memory is kept yet: the first is kept before the first Dream.".to_owned();
@@ -118,7 +118,7 @@ impl Archive {
             DreamAsk::Begin => String::new(),
             DreamAsk::Log(_) | DreamAsk::Restore(None) if versions.is_empty() => none(),
             DreamAsk::Log(None) => told(&versions, versions.len().saturating_sub(1)),
-            DreamAsk::Log(Some(id)) => find(&versions, id).map_or_else(|why| why.to_string(), |at| told(&versions, at)),
+            DreamAsk::Log(Some(id)) => told(&versions, find(&versions, id).map_err(io::Error::other)?),
             DreamAsk::Restore(None) => {
                 format!("{}\n/dream-restore with an id undoes that version and those after it.", list(&versions))
             }

@@ -100,7 +100,8 @@ impl Session {
             if session.life != life || live.machine.running().map(|(turn, attempt, ..)| (turn, attempt)) != Some(work) {
                 return session.stale();
             }
-            let text = told.unwrap_or_else(|_| answers::NO_MEMORY.to_owned());
+            let told = told.unwrap_or_else(|_| Err(answers::NO_MEMORY.to_owned()));
+            let text = told.unwrap_or_else(|why| why);
             session.step(Input::Commanded(Box::new(Commanded { text, drawn: None })), ctx);
             session.note();
         }));

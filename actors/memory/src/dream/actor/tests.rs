@@ -172,7 +172,7 @@ impl Stage {
 async fn ask(dreamer: &Addr<Dreamer>, ask: DreamAsk) -> String {
     let (reply, told) = oneshot::channel();
     tell(&dreamer.clone().recipient(), AskDream { ask, reply }).unwrap();
-    with_deadline("an answer", told).await.unwrap()
+    with_deadline("an answer", told).await.unwrap().unwrap_or_else(|why| why)
 }
 
 fn every_two_hours() -> Pace {

@@ -63,7 +63,7 @@ fn what_is_asked_of_dream_is_answered_by_the_memory_where_that_is_open() {
             stage.say_through("cli", &TurnBody::text(command));
             let asked = stage.dream.next().await;
             assert_eq!(asked.ask, ask, "{command}");
-            asked.reply.send(format!("told of {command}")).unwrap();
+            asked.reply.send(Ok(format!("told of {command}"))).unwrap();
             assert_eq!(stage.finished().await.1.text, format!("told of {command}"));
         }
         stage.say_through("cli", &TurnBody::text("/dream"));
@@ -84,7 +84,7 @@ fn who_may_not_read_the_workspace_hears_nothing_of_the_memory() {
             assert!(told.contains("not open to this session"), "{command}: {told}");
         }
         stage.say("/dream-log");
-        stage.dream.next().await.reply.send("a diff".to_owned()).unwrap();
+        stage.dream.next().await.reply.send(Ok("a diff".to_owned())).unwrap();
         assert_eq!(stage.finished().await.1.text, "a diff", "who may read it may read this");
     });
 }
