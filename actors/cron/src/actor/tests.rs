@@ -15,6 +15,7 @@ use supervision::memory::{Fault, PowerCutDisk, RuntimeClock, memory_ports};
 use supervision::ports::{Clock, Disk, Open};
 use supervision::{Kernel, LocalPlacement, RestartPolicy, tell};
 use testkit::deadline::run_paused;
+use testkit::journal::QuietJournal;
 
 use super::*;
 use double::Double;
@@ -61,7 +62,7 @@ impl Stage {
             ports: ports.clone(),
             metrics: metrics.clone(),
             log: log.clone(),
-            journal: double.clone(),
+            journal: Arc::new(QuietJournal(double.clone())),
             sessions: double.clone(),
             ends: double.clone(),
             workspace: "/w".into(),

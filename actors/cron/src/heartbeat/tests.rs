@@ -20,6 +20,7 @@ use supervision::memory::{PowerCutDisk, RuntimeClock, memory_ports};
 use supervision::ports::{Disk, Open};
 use supervision::{Kernel, LocalPlacement, RestartPolicy, tell};
 use testkit::deadline::run_paused;
+use testkit::journal::QuietJournal;
 use testkit::probe::Probe;
 
 use super::*;
@@ -109,7 +110,7 @@ impl Stage {
             ports: ports.clone(),
             metrics: metrics.clone(),
             log: log.clone(),
-            journal: double.clone(),
+            journal: Arc::new(QuietJournal(double.clone())),
             ends: double.clone(),
             sessions: double.clone(),
             transcripts: Arc::new(Listed(sessions.to_vec())),

@@ -1,11 +1,11 @@
 //! A journal double: knows the open turns of each key, and what it was told about quarantines.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use domain::ids::{DeliveryId, Epoch, LetterId, SessionId, SessionKey, TurnId};
-use protocol::journal::*;
+use domain::ids::{SessionKey, TurnId};
+use protocol::journal::{Quarantine, Unfinished};
+use testkit::journal::Answers;
 use tokio::sync::oneshot;
 
 /// An open turn; it crashes its session `bombs` times before it gets done.
@@ -54,28 +54,7 @@ fn answered<T>(answer: T) -> oneshot::Receiver<T> {
     rx
 }
 
-/// For calls that the registry never makes.
-fn never<T>() -> oneshot::Receiver<T> {
-    oneshot::channel().1
-}
-
-impl Journal for ToyJournal {
-    fn admit(&self, _: Enqueue, _: Told) {}
-    fn load(&self, _: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
-        never()
-    }
-    fn commit(&self, _: Commit) -> oneshot::Receiver<CommitOutcome> {
-        never()
-    }
-    fn accepted(&self, _: LogPosition) -> oneshot::Receiver<Result<Arc<Accepted>, JournalError>> {
-        never()
-    }
-    fn release(&self, _: SessionKey, _: Epoch) {}
-    fn ended(&self, _: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>> {
-        oneshot::channel().1
-    }
-    fn moved(&self, _: SessionKey, _: SessionId) {}
-    fn view_written(&self, _: ViewWritten) {}
+impl Answers for ToyJournal {
     fn quarantine(&self, quarantine: Quarantine) -> oneshot::Receiver<()> {
         self.quarantines.lock().unwrap().push(quarantine);
         answered(())
@@ -99,48 +78,5 @@ impl Journal for ToyJournal {
             }
         }
         answered(all)
-    }
-    fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
-        never()
-    }
-    fn open_of(&self, _: SessionKey) -> oneshot::Receiver<protocol::journal::OpenWork> {
-        never()
-    }
-    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
-        never()
-    }
-    fn letter(&self, _: LetterId) -> oneshot::Receiver<Option<LetterDetail>> {
-        never()
-    }
-    fn drop_letter(&self, _: LetterId) -> oneshot::Receiver<bool> {
-        never()
-    }
-    fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
-        never()
-    }
-    fn outbox_channels(&self) -> oneshot::Receiver<Vec<Arc<str>>> {
-        never()
-    }
-    fn outbox(&self, _: AskRows) -> oneshot::Receiver<Rows> {
-        never()
-    }
-    fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn sent(&self, _: DeliveryId) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn undeliverable(&self, _: DeliveryId, _: Arc<str>) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn drain(&self) {}
-    fn close(&self) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn backup(&self, _: PathBuf) -> oneshot::Receiver<Result<u64, JournalError>> {
-        never()
-    }
-    fn status(&self) -> JournalStatus {
-        JournalStatus::default()
     }
 }

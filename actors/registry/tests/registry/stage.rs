@@ -12,6 +12,7 @@ use supervision::log::MemoryLog;
 use supervision::memory::{PowerCutDisk, RuntimeClock, memory_ports};
 use supervision::pressure::Pressure;
 use supervision::{Kernel, LocalPlacement, Placement};
+use testkit::journal::QuietJournal;
 
 use crate::journal::{ToyJournal, Turn};
 use crate::toy::{Toys, Watched};
@@ -71,7 +72,7 @@ impl Stage {
             memory: memory.clone(),
         };
         let registry = Registry::new(deps);
-        registry.attach_journal(journal.clone());
+        registry.attach_journal(Arc::new(QuietJournal(journal.clone())));
         Self { registry, journal, watched, log, kernel, memory }
     }
 

@@ -5,17 +5,14 @@ use std::sync::Mutex;
 
 use actix::Recipient;
 use domain::chat::Usage;
-use domain::ids::{DeliveryId, Epoch, LetterId, MessageId, Seq, SessionId};
-use protocol::journal::{
-    Accepted, AcceptedState, AskRows, BusyReason, Commit, CommitOutcome, DeadLetter, DuplicateState, Enqueued,
-    JournalError, JournalStatus, LetterDetail, Loaded, LogPosition, Moving, OpenWork, OutRow, Quarantine, Rows, Told,
-    Unfinished, ViewWritten,
-};
+use domain::ids::{MessageId, Seq};
+use protocol::journal::{AcceptedState, BusyReason, DuplicateState, Enqueued, Told};
 use protocol::registry::Unreachable;
 use protocol::session::{Mail, State};
 use protocol::supervision::TreeNode;
 use protocol::top::{SessionsTop, TopQuery};
 use protocol::turn::{Lane, WatchedTooMany};
+use testkit::journal::Answers;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -161,12 +158,7 @@ impl Sessions for Double {
     }
 }
 
-/// A call that the actor never makes.
-fn never<T>() -> oneshot::Receiver<T> {
-    unreachable!("cron asks the journal only to take messages")
-}
-
-impl Journal for Double {
+impl Answers for Double {
     fn admit(&self, message: Enqueue, told: Told) {
         let mut refusals = self.refusals.lock().unwrap();
         let (turn, id) = (message.turn, message.message_id.clone());
@@ -186,73 +178,5 @@ impl Journal for Double {
                 Enqueued::Accepted { turn, seq: Seq(1), position: 0, state: AcceptedState::Running }
             }
         });
-    }
-
-    fn load(&self, _: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
-        never()
-    }
-    fn commit(&self, _: Commit) -> oneshot::Receiver<CommitOutcome> {
-        never()
-    }
-    fn accepted(&self, _: LogPosition) -> oneshot::Receiver<Result<Arc<Accepted>, JournalError>> {
-        never()
-    }
-    fn release(&self, _: SessionKey, _: Epoch) {}
-    fn view_written(&self, _: ViewWritten) {}
-    fn ended(&self, _: SessionKey) -> oneshot::Receiver<Result<Option<Moving>, JournalError>> {
-        never()
-    }
-    fn moved(&self, _: SessionKey, _: SessionId) {}
-    fn quarantine(&self, _: Quarantine) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn unquarantine(&self, _: SessionKey) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
-        never()
-    }
-    fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
-        never()
-    }
-    fn open_of(&self, _: SessionKey) -> oneshot::Receiver<OpenWork> {
-        never()
-    }
-    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
-        never()
-    }
-    fn letter(&self, _: LetterId) -> oneshot::Receiver<Option<LetterDetail>> {
-        never()
-    }
-    fn drop_letter(&self, _: LetterId) -> oneshot::Receiver<bool> {
-        never()
-    }
-    fn redeliver(&self, _: LetterId) -> oneshot::Receiver<Option<OutRow>> {
-        never()
-    }
-    fn outbox_channels(&self) -> oneshot::Receiver<Vec<Arc<str>>> {
-        never()
-    }
-    fn outbox(&self, _: AskRows) -> oneshot::Receiver<Rows> {
-        never()
-    }
-    fn sending(&self, _: DeliveryId) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn sent(&self, _: DeliveryId) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn undeliverable(&self, _: DeliveryId, _: Arc<str>) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn drain(&self) {}
-    fn close(&self) -> oneshot::Receiver<()> {
-        never()
-    }
-    fn backup(&self, _: std::path::PathBuf) -> oneshot::Receiver<Result<u64, JournalError>> {
-        never()
-    }
-    fn status(&self) -> JournalStatus {
-        JournalStatus::default()
     }
 }

@@ -6,6 +6,7 @@ use supervision::memory::{PowerCutDisk, RuntimeClock, memory_ports};
 use supervision::ports::{Disk, Offload, Open};
 use supervision::{Kernel, LocalPlacement, tell};
 use testkit::deadline::run_paused;
+use testkit::journal::QuietJournal;
 
 use super::*;
 use crate::actor::tests::{double::Double, ended};
@@ -74,7 +75,7 @@ impl Stage {
             ports: ports.clone(),
             metrics: metrics.clone(),
             log: log.clone(),
-            journal: double.clone(),
+            journal: Arc::new(QuietJournal(double.clone())),
             sessions: double.clone(),
             ends: double.clone(),
             store: store.clone(),
