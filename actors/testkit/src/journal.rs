@@ -26,6 +26,14 @@ pub trait Answers: Send + Sync + 'static {
     fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
         silence()
     }
+    /// See [`Journal::open_of`].
+    fn open_of(&self, _key: SessionKey) -> oneshot::Receiver<OpenWork> {
+        silence()
+    }
+    /// See [`Journal::dead_letters`].
+    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
+        silence()
+    }
 }
 
 /// The journal around a double.
@@ -48,6 +56,12 @@ impl<T: Answers> Journal for QuietJournal<T> {
     fn unfinished(&self) -> oneshot::Receiver<Vec<Unfinished>> {
         self.0.unfinished()
     }
+    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
+        self.0.dead_letters()
+    }
+    fn open_of(&self, key: SessionKey) -> oneshot::Receiver<OpenWork> {
+        self.0.open_of(key)
+    }
     fn load(&self, _: SessionKey) -> oneshot::Receiver<Result<Loaded, JournalError>> {
         silence()
     }
@@ -64,12 +78,6 @@ impl<T: Answers> Journal for QuietJournal<T> {
     }
     fn moved(&self, _: SessionKey, _: SessionId) {}
     fn find_turn(&self, _: TurnId) -> oneshot::Receiver<Option<SessionKey>> {
-        silence()
-    }
-    fn open_of(&self, _: SessionKey) -> oneshot::Receiver<OpenWork> {
-        silence()
-    }
-    fn dead_letters(&self) -> oneshot::Receiver<Vec<DeadLetter>> {
         silence()
     }
     fn letter(&self, _: LetterId) -> oneshot::Receiver<Option<LetterDetail>> {
