@@ -342,7 +342,7 @@ section! {
         queued_max_bytes: u64 = GIB, Kind::Whole(1024, 1024 * GIB);
         /// Bytes of client frames that are being read at once.
         frame_bytes_in_flight: u64 = 256 * MIB, Kind::Whole(64 * 1024, 1024 * GIB);
-        /// Turns that run at once.
+        /// Turns that run at once; those of sub-agents are counted apart.
         max_running_turns: usize = 10_000, Kind::Whole(1, 10_000_000);
         /// What an acknowledged message survives.
         durability: Durability = Durability::Full, Kind::Choice(&["full", "os"]);

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
+use domain::ids::SessionKey;
 use domain::keys::SessionKind;
 use domain::policy::Policies;
 use domain::queue::QueueRules;
 use domain::request::ToolSpec;
 use domain::reset;
+use domain::run::run_of;
 use domain::tally::Tally;
 use prometheus_client::metrics::gauge::Gauge;
 use protocol::journal::Journal;
@@ -117,7 +119,8 @@ pub struct Shared {
     pub(crate) config: SessionConfig,
     pub(crate) rules: Arc<Rules>,
     pub(crate) system: SystemPrompt,
-    pub(crate) places: Arc<Places>,
+    places: Arc<Places>,
+    places_of_runs: Arc<Places>,
     /// The largest window that a request may have, in tokens.
     pub(crate) window_tokens: u64,
     /// Conversations in memory.
@@ -167,6 +170,12 @@ where
 // === impl Shared ===
 
 impl Shared {
+    /// Where turns of that session get their places. Those of sub-agents are apart, or a turn that waits for one could keep
+    /// it from its place.
+    pub(crate) fn places(&self, key: &SessionKey) -> &Arc<Places> {
+        if run_of(key).is_some() { &self.places_of_runs } else { &self.places }
+    }
+
     /// Brings together what sessions need.
     pub fn new(deps: Deps) -> Arc<Self> {
         let Deps { ports, log, journal, events, metrics, tools, transcripts, triggers, config } = deps;
@@ -183,7 +192,7 @@ impl Shared {
             queue: config.queue,
         });
         let system = SystemPrompt::new(&config.workspace, &config.prompt, &tools, &config.policies);
-        let places = Places::new(config.running_max, metrics.clone());
+        let [places, places_of_runs] = [(); 2].map(|()| Places::new(config.running_max, metrics.clone()));
         let hot = Hot::new(config.context_cache_bytes);
         let mail = |kind: Kind| metrics.mailbox_messages.get_or_create_owned(&ByKind { kind: kind.word() });
         let mail = FrontMail { provider: mail(Kind::Provider), tools: mail(Kind::Tools), memory: mail(Kind::Memory) };
@@ -204,6 +213,7 @@ impl Shared {
             rules,
             system,
             places,
+            places_of_runs,
             window_tokens,
             hot,
             mail,

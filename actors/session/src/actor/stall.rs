@@ -18,7 +18,7 @@ const STUCK_LOADS_MAX: u8 = 3;
 
 impl Session {
     pub(super) fn enter(&mut self, ctx: &mut Ctx<Self>) {
-        let place = self.shared.places.enter(|| ctx.address().downgrade().recipient());
+        let place = self.shared.places(self.lease.key()).enter(|| ctx.address().downgrade().recipient());
         if let Some(place) = place {
             self.placed(place, ctx);
         }

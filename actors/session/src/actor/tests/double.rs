@@ -291,7 +291,12 @@ impl Stage {
 
     /// One of the two places among the running turns.
     pub fn take_place(&self) -> Option<crate::places::Place> {
-        self.shared.places.enter(|| Probe::new().recipient().downgrade())
+        self.take_place_of(&key())
+    }
+
+    /// The same for a session of that key.
+    pub fn take_place_of(&self, key: &SessionKey) -> Option<crate::places::Place> {
+        self.shared.places(key).enter(|| Probe::new().recipient().downgrade())
     }
 
     /// Somebody waits for the end of that turn.

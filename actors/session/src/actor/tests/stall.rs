@@ -165,3 +165,16 @@ fn a_session_without_a_place_waits_and_answers_control() {
         assert_eq!((status.state, status.turn), (State::Idle, None), "nothing runs, and it says so");
     });
 }
+
+#[test]
+fn sub_agents_find_places_while_all_others_wait_for_them() {
+    run_paused("places of sub-agents", async {
+        let stage = Stage::new();
+        let _waiting: Vec<_> = (0..2).map(|_| stage.take_place().unwrap()).collect();
+        assert!(stage.take_place().is_none());
+        let child =
+            domain::run::child_key(&super::double::key(), domain::ids::RunId(uuid::Uuid::from_u128(7))).unwrap();
+        let own = [(); 2].map(|()| stage.take_place_of(&child));
+        assert!(own.iter().all(Option::is_some) && stage.take_place_of(&child).is_none());
+    });
+}
