@@ -83,10 +83,12 @@ impl TurnEvents for Ends {
             | TurnProgress::Goal(_)
             | TurnProgress::Notice(_) => None,
         };
-        self.hub.emit(event);
+        // Before people are shown it: should that crash the session, its end would be asked for again for the watcher's sake,
+        // and shown twice.
         if let Some((key, turn, finished)) = ended {
             self.finished(key, turn, &finished);
         }
+        self.hub.emit(event);
     }
 
     fn unfinished(&self, key: &SessionKey) -> Vec<(TurnId, Attempt)> {
@@ -175,6 +177,35 @@ mod tests {
             latency_ms: 0,
             standing: None,
         }))
+    }
+
+    /// Crashes whoever shows an end.
+    struct Crashing;
+
+    impl TurnEvents for Crashing {
+        fn emit(&self, event: TurnEvent) {
+            assert!(!matches!(event.what, TurnProgress::Finished(_)), "a screen fails");
+        }
+
+        fn unfinished(&self, _: &SessionKey) -> Vec<(TurnId, Attempt)> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_crash_while_an_end_is_shown_does_not_ask_for_it_again() {
+        testkit::deadline::run_paused("crash at an end", async {
+            let ends = Ends::new(Arc::new(Crashing), Metrics::default());
+            let mut told = Probe::<TurnEnded>::new();
+            let turn = TurnId(Uuid::from_u128(1));
+            ends.watch(&key(), turn, told.recipient()).unwrap();
+            ends.emit(event(turn, TurnProgress::Started));
+            assert_eq!(ends.unfinished(&key()), [(turn, Attempt::FIRST)]);
+            let shown = || ends.emit(event(turn, answered("one")));
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(shown)).is_err());
+            assert_eq!(ends.unfinished(&key()), []);
+            assert_eq!(told.next().await.turn, turn);
+        });
     }
 
     #[test]
