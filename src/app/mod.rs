@@ -216,9 +216,9 @@ impl App {
         &self.transcripts
     }
 
-    /// The sessions.
+    /// The sessions, with their sub-agents: those end with a stop or the end of their session.
     pub fn sessions(&self) -> &dyn Sessions {
-        &*self.registry
+        &*self.sessions
     }
 
     /// Where turn events pass.
@@ -229,6 +229,11 @@ impl App {
     /// The jobs that are due at times, in a process that follows them.
     pub fn jobs(&self) -> Option<&Arc<dyn Jobs>> {
         self.jobs.as_ref()
+    }
+
+    /// The keeper of the runs of sub-agents.
+    pub fn runs(&self) -> &Recipient<RunMail> {
+        &self.runs
     }
 
     /// The kernel, with its log and its counters.

@@ -14,7 +14,7 @@
 //! | 10. what is recovered is what the log says | at each start: `replay` |
 //!
 //! Beyond these: a message is accepted once, a repeat is told from a misuse ([`Books::answered`]), a tool has its effect
-//! once ([`Books::effect`]) and for the present incarnation only, every call in a request has one result (`doubles`),
+//! once (`whole`) and for the present incarnation only, every call in a request has one result (`doubles`),
 //! and nothing is reported as lost. What edits and ends of sessions do to their files: `files`. A session that ended
 //! counts from one: its turns may go back as often as it may have ended, its epochs whenever a process has forgotten it.
 
@@ -22,10 +22,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::counts::Counts;
 use super::files::{Files, Place};
+use super::handing::Handed;
 use super::jobs::Jobs;
 use super::plan::Plan;
 use super::receipts::Receipts;
 use super::rules::Asked;
+use super::work::Work;
 use domain::ids::{Attempt, SessionKey, TurnId};
 use protocol::journal::{DuplicateState, Enqueued, Shelf};
 use protocol::supervision::{Event, EventName, Kind};
@@ -38,7 +40,7 @@ pub const INTENSITY: usize = 5;
 /// How the notice begins that a message could not be read back.
 const UNREADABLE: &str = "This message could not be read back";
 /// How often a message is read before it is given up.
-const READ_TRIES: u32 = 3;
+pub const READ_TRIES: u32 = 3;
 /// See [`INTENSITY`].
 pub const WINDOW_MS: u64 = 60_000;
 
@@ -83,7 +85,7 @@ pub struct Turn {
 #[derive(Debug, Default)]
 pub(super) struct Being {
     pub(super) live: u32,
-    epoch: Option<u64>,
+    pub(super) epoch: Option<u64>,
     pub(super) began: Vec<TurnId>,
     pub(super) asked: Asked,
     crashes: Vec<u64>,
@@ -115,6 +117,14 @@ pub struct Books {
     pub read_faults: u32,
     /// What was seen of the jobs.
     pub jobs: Jobs,
+    /// What other programs handed in.
+    pub handed: Handed,
+    /// Whether more runs than what clients send.
+    works: bool,
+    /// Turns that no client sent.
+    pub(super) guests: BTreeMap<TurnId, SessionKey>,
+    /// Sessions of which turns were stopped, given up, or may have been.
+    pub(super) halted: BTreeSet<SessionKey>,
     /// Sessions of which only jobs want anything.
     pub of_work: BTreeSet<SessionKey>,
     /// Copies of sessions, as they were answered.
@@ -122,7 +132,7 @@ pub struct Books {
     files: BTreeMap<SessionKey, Files>,
     keys: Vec<SessionKey>,
     pub(super) beings: BTreeMap<SessionKey, Being>,
-    effects: BTreeMap<(TurnId, String), u32>,
+    pub(super) effects: BTreeMap<(TurnId, String), u32>,
 }
 
 impl Books {
@@ -141,7 +151,11 @@ impl Books {
             aged: false,
             read_faults: 0,
             jobs: Jobs::new(plan.work.as_ref().map_or(0, |work| work.jobs.len())),
-            of_work: plan.work.iter().flat_map(|work| &work.jobs).map(|job| job.key.clone()).collect(),
+            handed: Handed::default(),
+            works: plan.work.is_some(),
+            guests: BTreeMap::new(),
+            halted: BTreeSet::new(),
+            of_work: plan.work.iter().flat_map(Work::keys).collect(),
             forks: BTreeMap::new(),
             files: BTreeMap::new(),
             keys: plan.messages.iter().map(|message| plan.keys[message.key].clone()).collect(),
@@ -280,6 +294,7 @@ impl Books {
 
     /// Whatever a session has at this moment may end with it.
     pub fn ended_by_others(&mut self, key: &SessionKey) {
+        self.halted.insert(key.clone());
         self.unwanted(|turn| turn.key == *key);
     }
 
@@ -301,8 +316,8 @@ impl Books {
     pub fn shown(&mut self, event: &TurnEvent) {
         let name = self.name(event.turn);
         let Some(turn) = self.turns.get_mut(&event.turn) else {
-            if self.of_work.contains(&event.key) {
-                return;
+            if self.works {
+                return self.shown_of_work(event);
             }
             return self.wrong("a turn runs that no message was sent for");
         };
@@ -353,7 +368,7 @@ impl Books {
         self.check(!ended, || format!("{name} goes on after it was shown as finished"));
     }
 
-    fn began(&mut self, key: &SessionKey, turn: TurnId) {
+    pub(super) fn began(&mut self, key: &SessionKey, turn: TurnId) {
         let being = self.beings.entry(key.clone()).or_default();
         if being.began.last() != Some(&turn) {
             being.began.push(turn);
@@ -372,22 +387,6 @@ impl Books {
         });
     }
 
-    /// A tool was called by `turn` of an incarnation.
-    pub fn tool(&mut self, key: &SessionKey, epoch: u64) {
-        let present = self.beings.get(key).and_then(|being| being.epoch);
-        let wrong = || format!("a tool is run for incarnation {epoch} of {key}, not {present:?}");
-        self.check(present == Some(epoch), wrong);
-    }
-
-    /// A tool that must not run twice had its effect.
-    pub fn effect(&mut self, turn: TurnId, of: &str) {
-        self.counts.effects += 1;
-        let times = self.effects.entry((turn, of.to_owned())).or_default();
-        *times += 1;
-        let times = *times;
-        self.check(times == 1, || format!("tool call {of} had its effect {times} times"));
-    }
-
     // --- actors ---
 
     /// The supervision log was told something.
@@ -397,7 +396,10 @@ impl Books {
             EventName::JournalReadOnly => self.writable = false,
             EventName::JournalWritable => self.writable = true,
             EventName::DeliveryRepeated | EventName::Undeliverable => self.told(event),
-            EventName::Quarantined => self.counts.quarantines += 1,
+            EventName::Quarantined => {
+                self.counts.quarantines += 1;
+                self.halted.extend(event.session.clone());
+            }
             EventName::GatewayStopped => {
                 self.stopped_late = event.reason.as_deref().is_some_and(|reason| reason.ends_with("did not end"));
             }

@@ -67,6 +67,12 @@ counts! {
     restores,
     /// Times that rules of a queue were set.
     queues_set,
+    /// Runs of sub-agents that were begun.
+    runs,
+    /// Those of them that were reported.
+    reports,
+    /// Messages that other programs handed in and that were told.
+    handed_in,
     /// Moments of jobs that were used.
     jobs_run,
     /// Sessions that were held back.

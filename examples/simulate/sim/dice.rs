@@ -32,6 +32,8 @@ pub enum Stream {
     Rules,
     /// What nobody asks for just now.
     Work,
+    /// Who sends sub-agents.
+    Runs,
 }
 
 impl Stream {
@@ -50,6 +52,7 @@ impl Stream {
             Self::Queue => (11, 0),
             Self::Rules => (12, 0),
             Self::Work => (13, 0),
+            Self::Runs => (14, 0),
         };
         (u64::from(process) << 8) | kind
     }

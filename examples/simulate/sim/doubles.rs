@@ -61,6 +61,7 @@ impl SimModel {
     ) -> Result<Answer, CallError> {
         let process = &self.0;
         let dice = &process.model;
+        process.moved();
         process.note(|books| {
             if let Err(wrong) = is_legal(request.messages.iter()) {
                 books.wrong(wrong);

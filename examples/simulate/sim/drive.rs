@@ -248,6 +248,9 @@ impl Running {
                 return false;
             }
             self.process.note(|_| format!("step {at}: {:?}", step.act));
+            if world.plan.work.is_some() {
+                tokio::task::spawn_local(self.look_at_runs());
+            }
             match step.act {
                 Act::Restart => return true,
                 Act::Send(message) => self.send(message, false),
@@ -279,14 +282,12 @@ impl Running {
                     self.process.disturb();
                     self.process.disk.fail_next(fault);
                 }
-                Act::Full(full) => {
-                    self.process.disturb();
-                    self.process.disk.set_full(full);
-                }
+                Act::Full(full) => self.process.set_full(full),
                 Act::Edit { key, change, pick } => self.edit(key, change, pick, at),
                 Act::Close { key, to, if_quiet } => self.close(key, to, if_quiet),
                 Act::Restore(key) => self.restore(key),
                 Act::Queue { key, ask } => self.ask_queue(key, ask),
+                Act::HandIn(n) => self.hand_in(n),
                 Act::Job(act) => self.change_job(act),
                 Act::Until(at_ms) => world.until_ms.store(at_ms, Ordering::SeqCst),
                 Act::Wait => {}
@@ -317,6 +318,7 @@ impl Running {
         }
         let process = self.process.clone();
         process.world.books().unwanted(|_| true);
+        process.world.books().halted.insert(key.clone());
         tokio::task::spawn_local(async move {
             if let Ok(stopped) = stopped.await {
                 process.note(|_| format!("stopped: {} dropped, {} wait", stopped.dropped, stopped.waiting));
@@ -329,6 +331,7 @@ impl Running {
         let Some(turn) = turn else { return };
         self.process.world.books().unwanted(|turn| turn.message == message);
         let key = self.key(self.process.world.plan.messages[message].key);
+        self.process.world.books().halted.insert(key.clone());
         // A session that is not live has nothing to cancel.
         let _ = self.app.sessions().tell_live(key, Mail::CancelTurn { turn });
     }

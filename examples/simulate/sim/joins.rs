@@ -40,8 +40,9 @@ impl Books {
     pub fn joined(&mut self, key: &SessionKey, turn: TurnId, into: Option<TurnId>) {
         self.counts.joined += 1;
         let began = self.beings.get(key).map(|being| being.began.as_slice()).unwrap_or_default();
-        let host = into.filter(|into| *into != turn).and_then(|into| self.turns.get(&into));
-        let fits = host.is_some_and(|host| host.key == *key) && into.is_some_and(|into| began.contains(&into));
+        let host = into.filter(|into| *into != turn);
+        let of = host.and_then(|into| self.turns.get(&into).map(|host| &host.key).or_else(|| self.guests.get(&into)));
+        let fits = of == Some(key) && into.is_some_and(|into| began.contains(&into));
         if !fits || began.contains(&turn) {
             let name = self.name(turn);
             self.wrong(format!("{name} joined a turn that did not run, or ran itself"));

@@ -8,6 +8,8 @@
 //! | `drive.rs`, `changes.rs`, `rules.rs` | the life of one process, and those who change its sessions |
 //! | `work.rs`, `due.rs` | pure: jobs that are due at times, and when they are |
 //! | `jobs.rs`, `following.rs` | what was seen of them, and those who change them |
+//! | `family.rs` | what was seen of sub-agents |
+//! | `handing.rs` | those who hand something in as a trigger |
 //! | `telling.rs` | what is traced |
 //! | `replay.rs`, `settle.rs` | what must be true of a log that was left, and at the end |
 //!
@@ -21,8 +23,12 @@ mod dice;
 mod doubles;
 mod drive;
 mod due;
+#[expect(clippy::wildcard_enum_match_arm, reason = "of many entries, a few are about runs")]
+mod family;
 mod files;
 mod following;
+#[expect(clippy::wildcard_enum_match_arm, reason = "of many entries, messages are about what was handed in")]
+mod handing;
 #[expect(clippy::wildcard_enum_match_arm, reason = "of many events and entries, a few are about jobs")]
 mod jobs;
 mod joins;

@@ -33,7 +33,8 @@ pub fn ports(process: &Arc<Process>) -> Ports {
     }
 }
 
-struct SimClock(Arc<Process>);
+/// The clock of a process.
+pub struct SimClock(pub Arc<Process>);
 
 impl Clock for SimClock {
     fn mono(&self) -> Duration {

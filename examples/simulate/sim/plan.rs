@@ -9,7 +9,7 @@ use protocol::supervision::Kind;
 use supervision::memory::Fault;
 
 use super::dice::{Dice, Stream};
-use super::work::{JobAct, Work};
+use super::work::{JobAct, Work, with_runs};
 
 /// Seeds below this one neither edit nor end sessions: those that once found something go on finding it.
 pub const CHANGES_FROM: u64 = 100_000;
@@ -152,6 +152,8 @@ pub enum Act {
         /// What stands behind it.
         ask: QueueAsk,
     },
+    /// Another program hands something in; each has a number.
+    HandIn(usize),
     /// A job is made, changed or removed.
     Job(JobAct),
     /// The next process begins at this time, in milliseconds since 1970, or soon if that is past.
@@ -251,6 +253,7 @@ impl Plan {
             steps = with_rules(&Dice::new(seed, Stream::Rules), steps, keys.len());
         }
         let work = (seed >= WORK_FROM).then(|| {
+            with_runs(&Dice::new(seed, Stream::Runs), &mut messages);
             let (work, all) = Work::new(&Dice::new(seed, Stream::Work), std::mem::take(&mut steps));
             steps = all;
             work

@@ -60,6 +60,9 @@ pub struct Process {
     alive: AtomicBool,
     calm: AtomicBool,
     jumped_us: AtomicI64,
+    /// When the model was asked last, or could not have been, in milliseconds since the start.
+    moved_ms: AtomicU64,
+    full: AtomicBool,
     left: Mutex<Option<(How, Arc<PowerCutDisk>)>>,
     dies_at: Mutex<Option<(How, u64)>>,
     fuse: Mutex<Option<(Kind, u64)>>,
@@ -110,6 +113,8 @@ impl Process {
             alive: AtomicBool::new(true),
             calm: AtomicBool::new(false),
             jumped_us: AtomicI64::new(0),
+            moved_ms: AtomicU64::new(0),
+            full: AtomicBool::new(false),
             left: Mutex::new(None),
             dies_at: Mutex::new(None),
             fuse: Mutex::new(None),
@@ -215,6 +220,29 @@ impl Process {
         Some(how)
     }
 
+    /// The model was asked.
+    pub fn moved(&self) {
+        self.moved_ms.store(self.now_ms(), Ordering::SeqCst);
+    }
+
+    /// For how long nobody has asked the model though that could be.
+    pub fn still_ms(&self) -> u64 {
+        self.now_ms() - self.moved_ms.load(Ordering::SeqCst)
+    }
+
+    /// The disk is full, or no longer.
+    pub fn set_full(&self, full: bool) {
+        self.disturb();
+        self.moved();
+        self.full.store(full, Ordering::SeqCst);
+        self.disk.set_full(full);
+    }
+
+    /// Whether it is.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+
     // --- faults ---
 
     /// Something may go wrong from now on.
@@ -261,7 +289,7 @@ impl Process {
         self.calm.store(true, Ordering::SeqCst);
         *locked(&self.fuse) = None;
         *locked(&self.dies_at) = None;
-        self.disk.set_full(false);
+        self.set_full(false);
         self.disk.forget_faults();
     }
 

@@ -17,6 +17,7 @@ use supervision::ports::Disk;
 use super::books::Books;
 use super::drive::{Running, transcript};
 use super::files::{File, Place, files_of};
+use super::handing;
 use super::joins::Joins;
 use super::process::locked;
 use super::pusher::SimChannel;
@@ -37,11 +38,13 @@ pub async fn settle(running: &Running) {
     running.process.calm_down();
     running.process.note(|_| "nothing goes wrong by itself any more".to_owned());
     running.end_jobs().await;
+    running.end_handing().await;
     drain(running, "at the end").await;
     repeat(running).await;
     drain(running, "after everything was repeated").await;
     ask_for_turns(running).await;
     running.check_queues().await;
+    running.end_runs().await;
     // What could not be moved when its session ended is moved when that wakes.
     (0..running.process.world.plan.keys.len()).for_each(|key| running.status(key));
     second().await;
@@ -183,6 +186,7 @@ async fn close(running: &Running) {
                 books.wrong(format!("{key}: {wrong}"));
             }
         }
+        books.check_runs(&files, &letters);
         for (key, bytes) in &books.forks.clone() {
             let now = disk.read(&transcript(key)).unwrap_or_default();
             let file = File { place: Place::Live, bytes: now };
@@ -225,7 +229,11 @@ fn check_work(books: &mut Books, written: &mut Written, work: &Work, disk: &Powe
     for key in &books.of_work {
         let file = File { place: Place::Live, bytes: disk.read(&transcript(key)).unwrap_or_default() };
         written.read(key, &file)?;
-        transcripts.push(read_lines(&file.bytes));
+        let read = read_lines(&file.bytes);
+        if *key == handing::session() {
+            books.counts.handed_in += books.handed.check(disk, &read, books.read_faults)?;
+        }
+        transcripts.push(read);
     }
     books.counts.jobs_run += books.jobs.check(&work.jobs, &transcripts)?;
     Ok(())

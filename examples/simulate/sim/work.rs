@@ -1,14 +1,15 @@
 //! What a seed makes happen of work that nobody asks for just now: jobs that are due at times. Pure.
 //!
 //! A run is cut into stretches of a year, some of them around the hours at which clocks are put forward and back; between
-//! them no process lives, or dies and comes back much later.
+//! them no process lives, or dies and comes back much later. Some of the messages send sub-agents to do something.
 
 use domain::cron::Missed;
 use domain::ids::SessionKey;
 
 use super::dice::Dice;
 use super::due::{Rule, TIMES, ZONES, changes};
-use super::plan::{Act, How, Step};
+use super::handing;
+use super::plan::{Act, How, Message, Step};
 use protocol::supervision::Kind;
 
 const MINUTE_MS: u64 = 60_000;
@@ -68,6 +69,11 @@ pub enum Way {
 // === impl Work ===
 
 impl Work {
+    /// The sessions of which nobody but this work wants anything.
+    pub fn keys(&self) -> impl Iterator<Item = SessionKey> {
+        self.jobs.iter().map(|job| job.key.clone()).chain([handing::session()])
+    }
+
     /// That of a seed, and its steps between the others.
     pub fn new(dice: &Dice, steps: Vec<Step>) -> (Self, Vec<Step>) {
         let stretches = stretches(dice);
@@ -94,7 +100,7 @@ fn stretches(dice: &Dice) -> Vec<u64> {
 fn job(dice: &Dice, n: u64, stretches: &[u64]) -> Job {
     let rule = match dice.below(10) {
         0 => Rule::At(dice.one_of(stretches) + dice.below(3 * HOUR_MS)),
-        1..=3 => Rule::Every(dice.one_of(&[MINUTE_MS, 7 * MINUTE_MS, HOUR_MS, 30 * HOUR_MS])),
+        1..=3 => Rule::Every(dice.one_of(&[7 * MINUTE_MS, 20 * MINUTE_MS, HOUR_MS, 30 * HOUR_MS])),
         _ => Rule::Times(dice.one_of(&TIMES), dice.one_of(&ZONES)),
     };
     let missed = dice.one_of(&[Missed::Skip, Missed::Once, Missed::All]);
@@ -116,7 +122,7 @@ fn job(dice: &Dice, n: u64, stretches: &[u64]) -> Job {
 fn with_jobs(dice: &Dice, steps: Vec<Step>, stretches: &[u64], jobs: usize) -> Vec<Step> {
     let faults = dice.one_of(&[0, 100, 250]);
     let share = steps.len().div_ceil(stretches.len().max(1));
-    let (mut steps, mut all, mut made) = (steps.into_iter(), Vec::new(), 0);
+    let (mut steps, mut all, mut made, mut handed) = (steps.into_iter(), Vec::new(), 0, 0);
     for (at, begin) in stretches.iter().enumerate() {
         if at > 0 {
             all.push(Step { pause_ms: 0, act: Act::Until(*begin) });
@@ -133,7 +139,11 @@ fn with_jobs(dice: &Dice, steps: Vec<Step>, stretches: &[u64], jobs: usize) -> V
                     made += 1;
                     Act::Job(JobAct::Make(made - 1, dice.one_of(&[Way::Asked, Way::Asked, Way::Edited, Way::Acted])))
                 }
-                roll if roll < 700 => Act::Wait,
+                roll if roll < 550 => Act::Wait,
+                roll if roll < 700 => {
+                    handed += 1;
+                    Act::HandIn(handed)
+                }
                 _ => Act::Job(change(dice, made.max(1))),
             };
             all.push(Step { pause_ms: if made < 2 { pause_ms.min(MINUTE_MS) } else { pause_ms }, act });
@@ -171,9 +181,43 @@ fn change(dice: &Dice, made: usize) -> JobAct {
 
 fn fault(dice: &Dice) -> Act {
     let how = || dice.one_of(&[How::Kill, How::Power, How::Power]);
-    match dice.below(4) {
+    match dice.below(5) {
         0 => Act::Die(how()),
         1 => Act::DieAtChange(how(), dice.between(1, 30)),
+        2 => Act::Panic { kind: Kind::Subagent, after: dice.below(10) },
         _ => Act::Panic { kind: Kind::Cron, after: dice.below(dice.one_of(&[3, 30])) },
     }
+}
+
+/// Lets some messages send sub-agents.
+pub fn with_runs(dice: &Dice, messages: &mut [Message]) {
+    let often = dice.one_of(&[0, 300, 600]);
+    for (n, message) in messages.iter_mut().enumerate().filter(|_| dice.often(often)) {
+        for place in 0..dice.one_of(&[1, 1, 2, 7]) {
+            let round = dice.between(1, 2);
+            message.text.push_str(&format!(" [[tool@{round}=spawn {}]]", run(dice, n, place)));
+        }
+    }
+}
+
+fn run(dice: &Dice, n: usize, place: u64) -> serde_json::Value {
+    let name = format!("r{n}.{place}");
+    let mut task = format!("do {name} [[tokens={}]]", dice.between(1, 4));
+    for round in 1..=dice.below(3) {
+        task.push_str(&format!(" [[tool@{round}=look {{\"n\":\"{name}.{round}\"}}]]"));
+    }
+    let mut call = serde_json::json!({"task": task, "label": name});
+    if dice.often(200) {
+        call["timeout"] = dice.between(1, 30).into();
+    }
+    if dice.often(150) {
+        call["budget"] = dice.between(1, 5_000).into();
+    }
+    if dice.often(100) {
+        call["wait"] = true.into();
+    }
+    if dice.often(200) {
+        call["detach"] = true.into();
+    }
+    call
 }
