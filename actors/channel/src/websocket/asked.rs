@@ -101,7 +101,7 @@ impl Asked {
         })
     }
 
-    /// Hands a message with attachments to the journal, once they are kept.
+    /// Hands a message to the journal, once what came with it is kept and what it waits for took effect.
     pub(super) async fn keep_and_submit(mut self, text: String, media: Vec<Upload>, mut place: MessagePlace) {
         let body = self.body(text, media).await;
         place.come().await;

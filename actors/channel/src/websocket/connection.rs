@@ -316,20 +316,10 @@ impl Reader {
                 drop(room);
             }));
         }
-        if !media.is_empty() {
-            let place = chat.order.late_message();
+        let place = if media.is_empty() { chat.order.message() } else { chat.order.late_message() };
+        if place.waits() || !media.is_empty() {
             return pending.push(Box::pin(async move {
                 asked.keep_and_submit(text, media, place).await;
-                drop(room);
-            }));
-        }
-        let mut place = chat.order.message();
-        if place.waits() {
-            return pending.push(Box::pin(async move {
-                place.come().await;
-                let verdict = asked.submit(text_body(&text));
-                place.handed_over();
-                asked.answer(verdict, place).await;
                 drop(room);
             }));
         }
