@@ -25,6 +25,8 @@ struct Watcher {
     /// A session that is loaded tells the ends of those that it does not know any more; it knows none that is not
     /// accepted yet.
     accepted: bool,
+    /// Only whoever watches it asked for its end: people were shown that before, perhaps by an earlier process.
+    quiet: bool,
 }
 
 /// Hears of accepted messages before the registry does.
@@ -73,6 +75,7 @@ impl TurnEvents for Ends {
             TurnProgress::Finished(finished) => Some((event.key.clone(), event.turn, Arc::clone(finished))),
             TurnProgress::Started => {
                 self.accepted(event.turn);
+                self.watched.get_mut(&event.turn).iter_mut().for_each(|watched| watched.quiet = false);
                 None
             }
             TurnProgress::Delta(_)
@@ -86,17 +89,26 @@ impl TurnEvents for Ends {
         // Before people are shown it: should that crash the session, its end would be asked for again for the watcher's sake,
         // and shown twice.
         if let Some((key, turn, finished)) = ended {
+            let again = event.seq == 1 && event.attempt == Attempt::FIRST.next();
+            let quiet = again && self.watched.get(&turn).is_some_and(|watched| watched.quiet);
+            let shown = quiet && self.hub.unfinished(&key).iter().all(|(other, _)| *other != turn);
             self.finished(key, turn, &finished);
+            if shown {
+                return;
+            }
         }
         self.hub.emit(event);
     }
 
     fn unfinished(&self, key: &SessionKey) -> Vec<(TurnId, Attempt)> {
         let mut turns = self.hub.unfinished(key);
-        let watched =
-            self.watched.iter().filter(|watched| watched.accepted && watched.key == *key).map(|watched| *watched.key());
-        let more: Vec<TurnId> = watched.filter(|turn| turns.iter().all(|(other, _)| other != turn)).collect();
-        turns.extend(more.into_iter().map(|turn| (turn, Attempt::FIRST)));
+        let mut more = Vec::new();
+        for mut watched in self.watched.iter_mut().filter(|watched| watched.accepted && watched.key == *key) {
+            let turn = *watched.key();
+            watched.quiet = turns.iter().all(|(other, _)| *other != turn);
+            more.extend(watched.quiet.then_some((turn, Attempt::FIRST)));
+        }
+        turns.extend(more);
         turns
     }
 }
@@ -106,7 +118,7 @@ impl TurnWatch for Ends {
         if self.watched.len() >= WATCHED_MAX && !self.watched.contains_key(&turn) {
             return Err(WatchedTooMany);
         }
-        let nobody = || Watcher { key: key.clone(), to: Vec::new(), accepted: false };
+        let nobody = || Watcher { key: key.clone(), to: Vec::new(), accepted: false, quiet: false };
         let mut watched = self.watched.entry(turn).or_insert_with(nobody);
         if !watched.to.contains(&to) {
             watched.to.push(to);
@@ -205,6 +217,41 @@ mod tests {
             assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(shown)).is_err());
             assert_eq!(ends.unfinished(&key()), []);
             assert_eq!(told.next().await.turn, turn);
+        });
+    }
+
+    /// Keeps what it is shown; nobody waits for anything.
+    #[derive(Default)]
+    struct Watching(std::sync::Mutex<Vec<TurnId>>);
+
+    impl TurnEvents for Watching {
+        fn emit(&self, event: TurnEvent) {
+            self.0.lock().unwrap().push(event.turn);
+        }
+
+        fn unfinished(&self, _: &SessionKey) -> Vec<(TurnId, Attempt)> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn an_end_for_which_only_a_watcher_asked_is_not_shown_again_and_that_of_a_turn_that_runs_is() {
+        testkit::deadline::run_paused("quiet ends", async {
+            let hub = Arc::new(Watching::default());
+            let ends = Ends::new(hub.clone(), Metrics::default());
+            let mut told = Probe::<TurnEnded>::new();
+            let [over, runs] = [1, 2].map(|number| TurnId(Uuid::from_u128(number)));
+            for turn in [over, runs] {
+                ends.watch(&key(), turn, told.recipient()).unwrap();
+                ends.accepted(turn);
+            }
+            assert_eq!(ends.unfinished(&key()).len(), 2);
+            ends.emit(event(runs, TurnProgress::Started));
+            for turn in [over, runs] {
+                ends.emit(TurnEvent { attempt: Attempt::FIRST.next(), ..event(turn, answered("one")) });
+                assert_eq!(told.next().await.turn, turn);
+            }
+            assert_eq!(*hub.0.lock().unwrap(), [runs, runs]);
         });
     }
 
