@@ -116,6 +116,12 @@ pub fn presets(loaded: &Loaded) -> session::Presets {
     choices.map(|(written, choice)| preset(written, choice)).collect()
 }
 
+/// The names of those that the configured provider has.
+pub fn usable_presets(loaded: &Loaded) -> Vec<Arc<str>> {
+    let presets = presets(loaded).into_iter().filter(|(_, preset)| preset.elsewhere.is_none());
+    presets.map(|(name, _)| name).collect()
+}
+
 /// Settings of the tools.
 pub fn tools(loaded: &Loaded) -> ToolsConfig {
     let (config, paths) = (&loaded.config, &loaded.paths);

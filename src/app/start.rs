@@ -168,11 +168,11 @@ fn start_sessions(
 ) -> anyhow::Result<Gauges> {
     let Ground { ports, metrics, log, kernel, real, .. } = ground;
     let keeper = runs.clone().recipient();
-    let catalog = Catalog::builder(parts::tools(loaded))
-        .with(Arc::new(tools::Spawn::new(keeper.clone())))
-        .with(Arc::new(tools::Subagents::new(keeper)));
-    let catalog = own_tools.into_iter().fold(catalog, |catalog, tool| catalog.with(tool));
-    let catalog = Arc::new(catalog.build());
+    let catalog =
+        own_tools.into_iter().fold(Catalog::builder(parts::tools(loaded)), |catalog, tool| catalog.with(tool));
+    let offer = tools::Offer { presets: parts::usable_presets(loaded), tools: catalog.names() };
+    let catalog = catalog.with(Arc::new(tools::Spawn::new(keeper.clone(), offer)));
+    let catalog = Arc::new(catalog.with(Arc::new(tools::Subagents::new(keeper))).build());
     let sessions = Shared::new(Deps {
         ports: ports.clone(),
         log: log.clone(),
@@ -208,6 +208,7 @@ fn restarts(loaded: &Loaded, ground: &Ground) -> Arc<Restart> {
 
 /// Starts the keeper of runs, and opens the way of their reports to the sessions that sent for them.
 fn start_runs(loaded: &Loaded, ground: &Ground, keepers: &mut Keepers, ends: &Arc<Ends>) -> Addr<Keeper> {
+    let (transcripts, ports) = (keepers.transcripts.clone(), ground.ports.clone());
     let deps = subagent::Deps {
         ports: ground.ports.clone(),
         metrics: ground.metrics.clone(),
@@ -215,6 +216,8 @@ fn start_runs(loaded: &Loaded, ground: &Ground, keepers: &mut Keepers, ends: &Ar
         sessions: keepers.registry.clone(),
         watch: ends.clone(),
         notes: loaded.paths.run.join("subagents.jsonl"),
+        fork: Arc::new(move |spec| transcripts.fork_for_run(spec, &ports).map_err(|error| error.to_string())),
+        tree_tokens: loaded.config.runtime.subagent_tokens,
     };
     let keeper = Keeper::start(&ground.kernel, &*ground.placement, parts::restart_policy(&loaded.config), deps);
     let (journal, sessions) = (keepers.journal.clone(), keepers.registry.clone());

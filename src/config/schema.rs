@@ -344,6 +344,8 @@ section! {
         frame_bytes_in_flight: u64 = 256 * MIB, Kind::Whole(64 * 1024, 1024 * GIB);
         /// Turns that run at once; those of sub-agents are counted apart.
         max_running_turns: usize = 10_000, Kind::Whole(1, 10_000_000);
+        /// Tokens, read and written, that the sub-agents of one turn may use together; 0 for no bound.
+        subagent_tokens: u64 = 0, Kind::Whole(0, 1_000_000_000_000);
         /// What an acknowledged message survives.
         durability: Durability = Durability::Full, Kind::Choice(&["full", "os"]);
         /// Memory of the process, resident, from which on new messages are refused; from nine tenths of it on idle

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::{BadId, RunId, SessionKey, Source, ToolCallId, TurnId};
-use crate::keys::{Base, Key, Place};
+use crate::keys::{AgentId, Base, Key, Place};
 use crate::policy::{Pattern, Policies, Policy, Profile, ToolRule};
 use crate::scope::Scope;
 use crate::transcript::Entry;
@@ -67,6 +67,12 @@ pub struct RunSpec {
     /// Tokens, read and written, after which it is stopped; 0 for no limit.
     #[serde(default)]
     pub budget_tokens: u64,
+    /// Rounds with tools that it has; 0 for as many as any turn.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rounds: u32,
+    /// Whether it begins with what its parent's conversation was before the turn that asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fork: bool,
     /// Whether it outlives a stop of its parent.
     #[serde(default)]
     pub detached: bool,
@@ -79,6 +85,11 @@ pub struct RunSpec {
     /// The run that it does once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<RunId>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 // === impl RunId ===
@@ -139,10 +150,19 @@ pub fn label_of(task: &str) -> String {
     crate::text::first_chars(line, LABEL_CHARS_MAX).to_owned()
 }
 
+/// Whether a sub-agent may be given a tool of that name, if its parent has it.
+pub fn may_be_given(tool: &str) -> bool {
+    !NEVER.contains(&tool)
+}
+
+/// The agent whose sub-agents the runs of `parent` are.
+pub fn agent_of(parent: &SessionKey) -> AgentId {
+    Key::from(parent).base.of_agent().map(|(agent, _)| agent.clone()).unwrap_or_default()
+}
+
 /// The key of a run's session.
 pub fn child_key(parent: &SessionKey, run: RunId) -> Result<SessionKey, BadId> {
-    let agent = Key::from(parent).base.of_agent().map(|(agent, _)| agent.clone()).unwrap_or_default();
-    SessionKey::new(&Key::of(Base::Agent(agent, Place::Subagent(run.to_string()))).to_string())
+    SessionKey::new(&Key::of(Base::Agent(agent_of(parent), Place::Subagent(run.to_string()))).to_string())
 }
 
 /// The run whose session that is, as far as its key says.
@@ -178,6 +198,8 @@ pub(crate) mod tests {
             tools: Vec::new(),
             timeout_s: 0,
             budget_tokens: 0,
+            rounds: 0,
+            fork: false,
             detached: false,
             route: None,
             scope: None,

@@ -109,7 +109,8 @@ impl Tally {
         }
         if let Some(run) = run::set_by(entry) {
             self.preset.clone_from(&run.model);
-            self.run = Some(run);
+            // What its parent's conversation was set to is not what it was sent to do.
+            (self.goal, self.queue, self.run) = (None, QueueSet::default(), Some(run));
         }
         self.failures.see(entry);
         match &entry.kind {

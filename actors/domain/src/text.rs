@@ -49,6 +49,11 @@ impl From<usize> for Count {
     }
 }
 
+/// A name in any of the spellings that a configuration takes for one.
+pub fn folded(name: &str) -> String {
+    name.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
+}
+
 /// The first `chars_max` characters of `text`.
 pub fn first_chars(text: &str, chars_max: usize) -> &str {
     match text.char_indices().nth(chars_max) {

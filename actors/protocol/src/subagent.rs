@@ -129,6 +129,16 @@ pub enum NotSpawned {
         /// How many.
         open: usize,
     },
+    /// The sub-agents of the turn may not use so much.
+    #[error(
+        "of the {of} tokens that the sub-agents of one turn may use together, {left} are left; ask for fewer, or do it yourself"
+    )]
+    OverTree {
+        /// What nobody has used or was given.
+        left: u64,
+        /// Of how much.
+        of: u64,
+    },
     /// The journal did not take it.
     #[error("it cannot be begun: {0}")]
     Refused(String),

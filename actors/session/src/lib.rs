@@ -31,6 +31,7 @@ mod plant;
 mod reading;
 mod recent;
 pub mod repair;
+mod run_fork;
 mod settings;
 mod shared;
 pub mod shelf;

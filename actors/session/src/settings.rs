@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use domain::keys::SessionKind;
 use domain::tally::{OFF, Tally};
-use domain::text::ellipsis;
+use domain::text::{ellipsis, folded};
 
 use crate::shared::SessionConfig;
 
@@ -84,11 +84,6 @@ pub fn check(presets: &Presets, name: &str) -> Result<Arc<str>, String> {
         )),
         None => Ok(Arc::clone(name)),
     }
-}
-
-/// A name in any of the spellings that a configuration takes for one.
-fn folded(name: &str) -> String {
-    name.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
 /// The presets that there are.

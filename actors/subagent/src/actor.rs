@@ -17,7 +17,7 @@ use protocol::session::{Mail, State, TurnRecord};
 use protocol::subagent::{NotSpawned, RunMail, RunRow, Spawned};
 use protocol::supervision::Kind;
 use protocol::turn::{TurnEnded, TurnResult, TurnWatch};
-use supervision::ports::Ports;
+use supervision::ports::{Ports, offload};
 use supervision::{Child, Kernel, Placement, RestartPolicy, tell};
 use tokio::sync::oneshot;
 
@@ -36,6 +36,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The longest message to a run, in bytes.
 const SAID_BYTES_MAX: usize = 64 * 1024;
 
+/// See [`Deps::fork`]; the error is for the model.
+pub type Fork = Arc<dyn Fn(&RunSpec) -> Result<(), String> + Send + Sync>;
+
 /// What the actor needs.
 pub struct Deps {
     /// The outside world.
@@ -50,6 +53,10 @@ pub struct Deps {
     pub watch: Arc<dyn TurnWatch>,
     /// Where notes of runs are kept.
     pub notes: PathBuf,
+    /// Gives a run's session the conversation of its parent, once. Blocks.
+    pub fork: Fork,
+    /// Tokens that the runs of one turn may read and write together; 0: as many as each may.
+    pub tree_tokens: u64,
 }
 
 /// The actor.
@@ -94,7 +101,8 @@ impl Keeper {
     }
 
     fn new(deps: Arc<Deps>) -> Self {
-        let (machine, spawns, waits, cancels, notes, seen_open) = Default::default();
+        let (spawns, waits, cancels, notes, seen_open) = Default::default();
+        let machine = Machine::new(deps.tree_tokens);
         Self { deps, machine, next: 0, spawns, waits, cancels, recovers: false, asked: 0, notes, seen_open }
     }
 
@@ -171,6 +179,23 @@ impl Keeper {
     }
 
     fn begin(&mut self, spec: Arc<RunSpec>, turn: TurnId, waits: bool, ctx: &mut Context<Self>) {
+        if !spec.fork {
+            return self.enqueue(spec, turn, waits, ctx);
+        }
+        let (fork, of) = (Arc::clone(&self.deps.fork), Arc::clone(&spec));
+        let forked = offload(&*self.deps.ports.offload, move || fork(&of));
+        ctx.spawn(forked.into_actor(self).map(move |forked, keeper, ctx| {
+            match forked.unwrap_or_else(|_| Err("the copy panicked".to_owned())) {
+                Ok(()) => keeper.enqueue(spec, turn, waits, ctx),
+                Err(why) => {
+                    let why = format!("the conversation could not be copied: {why}");
+                    keeper.step(Input::Enqueued { run: spec.run, verdict: Verdict::Refused(why) }, ctx);
+                }
+            }
+        }));
+    }
+
+    fn enqueue(&mut self, spec: Arc<RunSpec>, turn: TurnId, waits: bool, ctx: &mut Context<Self>) {
         let run = spec.run;
         let message = match said::first(&spec, turn, waits) {
             Ok(message) => message,

@@ -23,5 +23,5 @@ mod history;
 mod machine;
 mod said;
 
-pub use actor::{Deps, Keeper};
+pub use actor::{Deps, Fork, Keeper};
 pub use machine::{OPEN_MAX, OPEN_OF_SESSION_MAX};

@@ -26,7 +26,10 @@ const STOPPED_MAX: usize = 1024;
 /// Characters that are kept of what a run said last.
 const TEXT_CHARS_MAX: usize = 16_000;
 
+mod budget;
 mod later;
+
+use budget::tokens;
 
 /// Names whoever waits for an answer.
 pub type Ask = u64;
@@ -109,6 +112,8 @@ pub struct Machine {
     notes: Vec<Note>,
     /// While runs from before are looked for: sessions, and turns of them, whose children were stopped meanwhile.
     stopped: Option<BTreeSet<(SessionKey, Option<TurnId>)>>,
+    /// Tokens that the runs of one turn may use together; 0: as many as each may.
+    tree_tokens: u64,
 }
 
 #[derive(Debug)]
@@ -121,6 +126,8 @@ struct Run {
     state: State,
     /// Turns for what it was told when it had begun, as far as they have not ended.
     later: Vec<TurnId>,
+    /// Tokens that its turns used which have ended.
+    used: u64,
 }
 
 #[derive(Debug)]
@@ -147,6 +154,11 @@ struct Waiting {
 // === impl Machine ===
 
 impl Machine {
+    /// With that bound for the runs of one turn.
+    pub fn new(tree_tokens: u64) -> Self {
+        Self { tree_tokens, ..Self::default() }
+    }
+
     /// Takes one input.
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         let mut out = Vec::new();
@@ -228,14 +240,14 @@ impl Machine {
             _ if own >= OPEN_OF_SESSION_MAX => Err(NotSpawned::OfSession { open: own }),
             _ if all >= OPEN_MAX => Err(NotSpawned::OfProcess { open: all }),
             Err(bad) => Err(NotSpawned::Refused(bad.to_string())),
-            Ok(key) => Ok(key),
+            Ok(key) => self.allotted(&spec).map(|spec| (key, spec)),
         };
         match refused {
             Err(why) => out.push(Effect::Spawned(ask, Err(why))),
-            Ok(key) => {
+            Ok((key, spec)) => {
                 out.push(Effect::Begin { spec: Arc::clone(&spec), turn, waits });
                 let state = State::Starting { asks: vec![ask], end: None };
-                let run = Run { key, turn, since_ms, waits, state, later: Vec::new(), spec };
+                let run = Run { key, turn, since_ms, waits, state, later: Vec::new(), used: 0, spec };
                 self.runs.insert(run.spec.run, run);
             }
         }
@@ -280,8 +292,8 @@ impl Machine {
         if self.runs.contains_key(&spec.run) {
             return;
         }
-        let later = Vec::new();
-        let run = Run { key, turn, since_ms, waits: false, state: State::Running, later, spec };
+        let (state, later) = (State::Running, Vec::new());
+        let run = Run { key, turn, since_ms, waits: false, state, later, used: 0, spec };
         self.notes.push(run.began());
         self.follow(run, out);
     }
@@ -296,6 +308,7 @@ impl Machine {
             *early = Some(end);
             return;
         }
+        run.used = run.used.saturating_add(tokens(end.usage));
         run.state = ended(end, run.waits);
         self.notes.extend(run.note_of_end());
         self.ended.push_back(run.spec.run);

@@ -1,5 +1,6 @@
 //! What can be called: built once at start, shared by all arbiters.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -157,6 +158,12 @@ impl Builder {
     pub fn with(mut self, tool: Arc<dyn Tool>) -> Self {
         self.tools.push(tool);
         self
+    }
+
+    /// The names of what was added.
+    pub fn names(&self) -> Vec<String> {
+        let names: BTreeSet<String> = self.tools.iter().map(|tool| tool.spec().name).collect();
+        names.into_iter().collect()
     }
 
     /// All that was added.

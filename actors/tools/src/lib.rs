@@ -39,6 +39,6 @@ pub use catalog::{Builder, Catalog, ToolsConfig};
 pub use cron::Cron;
 pub use domain::request::ToolSpec;
 pub use exec::{ExecConfig, SandboxChoice, SandboxMode, probe_sandbox};
-pub use spawn::Spawn;
+pub use spawn::{Offer, Spawn};
 pub use subagents::Subagents;
 pub use tool::{Call, Outcome, Tool};

@@ -55,7 +55,8 @@ impl Tool for Subagents {
                     "action": {"type": "string", "enum": ["list", "inspect", "send", "steer", "wait", "cancel"]},
                     "runs": {"type": "array", "items": {"type": "string"}, "description": "Run ids or labels."},
                     "message": {"type": "string", "description": "For send and steer."},
-                    "any": {"type": "boolean"}
+                    "any": {"type": "boolean"},
+                    "timeout": {"type": "integer", "minimum": 1, "maximum": 3500, "description": "For wait: seconds after which it returns, whatever has ended."}
                 },
                 "required": ["action"]
             }),
@@ -90,12 +91,16 @@ impl Tool for Subagents {
 async fn act(call: &Call, keeper: &Recipient<RunMail>, all: Vec<RunRow>, named: Vec<RunRow>) -> Outcome {
     let or_all = if named.is_empty() { all } else { named.clone() };
     match call.text("action") {
-        Some("list") => Outcome::text(shown(&or_all, false)),
-        Some("inspect") => Outcome::text(shown(&or_all, true)),
+        Some("list") => Outcome::text(shown(&or_all, Said::Begin)),
+        Some("inspect") => Outcome::text(shown(&or_all, Said::All)),
+        Some("wait") if or_all.is_empty() => Outcome::text(NONE),
         Some("wait") => {
             let runs = or_all.iter().map(|row| row.run).collect();
-            match wait(call, keeper, runs, call.flag("any")).await {
-                Some(rows) => Outcome::text(format!("Ended:\n{}", shown(&rows, false))),
+            let limit = call.number("timeout").map(Duration::from_secs);
+            match wait(call, keeper, (runs, call.flag("any")), limit).await {
+                // What they say stands in their reports.
+                Some(rows) if !rows.is_empty() => Outcome::text(format!("Ended:\n{}", shown(&rows, Said::Nothing))),
+                Some(_) => Outcome::text("The time is over, and they have not ended; they go on."),
                 None => Outcome::error(GONE),
             }
         }
@@ -113,7 +118,15 @@ async fn list(keeper: &Recipient<RunMail>, parent: &SessionKey) -> Option<Vec<Ru
     rows.await.ok()
 }
 
-fn shown(rows: &[RunRow], whole: bool) -> String {
+/// How much is shown of what a run said last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Begin,
+    All,
+}
+
+fn shown(rows: &[RunRow], how: Said) -> String {
     let mut text = String::new();
     for row in rows {
         // Writing to a string cannot fail.
@@ -125,10 +138,12 @@ fn shown(rows: &[RunRow], whole: bool) -> String {
         if let Some(delivery @ (PENDING | UNDELIVERED)) = row.delivery {
             write!(text, ", report {delivery}").unwrap_or_default();
         }
-        match &row.text {
-            Some(said) if whole => write!(text, "\n{said}").unwrap_or_default(),
-            Some(said) => write!(text, ": {}", ellipsis(said.trim(), SHOWN_CHARS_MAX)).unwrap_or_default(),
-            None => {}
+        match (&row.text, how) {
+            (Some(said), Said::All) => write!(text, "\n{said}").unwrap_or_default(),
+            (Some(said), Said::Begin) => {
+                write!(text, ": {}", ellipsis(said.trim(), SHOWN_CHARS_MAX)).unwrap_or_default();
+            }
+            (Some(_), Said::Nothing) | (None, _) => {}
         }
         text.push('\n');
     }

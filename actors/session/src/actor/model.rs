@@ -65,10 +65,13 @@ impl Session {
         let Some((stamp, cancel)) = self.asker(call.round) else { return };
         self.begin_anew_if_due();
         let Life::Live(live) = &mut self.state else { return };
-        live.machine.follow_goal(live.ledger.tally().goal.as_ref());
+        let Some((_, body, _)) = live.machine.body() else { return };
+        let run = body.run.as_ref().or(live.ledger.tally().run.as_ref()).cloned();
+        // Before its first answer a sub-agent has the goal that its parent's conversation had.
+        let goal = live.ledger.tally().goal.as_ref().filter(|_| run.is_none() || live.ledger.tally().run.is_some());
+        live.machine.follow_goal(goal);
         let (Some(context), Some((accepted, body, _))) = (&mut live.context, live.machine.body()) else { return };
         let policies = &self.shared.config.policies;
-        let run = body.run.as_ref().or(live.ledger.tally().run.as_ref()).cloned();
         let kind = match &run {
             Some(run) => policies.kind(&run.parent, &run.source),
             None => policies.kind(self.lease.key(), &accepted.source),

@@ -372,6 +372,12 @@ impl Running {
         Ended { status, text: ending.text.clone(), rounds_used_up: self.used_up, steps, usage: self.usage }
     }
 
+    /// How many rounds with tools it has.
+    pub fn rounds(&self, rules: &Rules) -> u32 {
+        let own = self.body.run.as_ref().map(|run| run.rounds).filter(|own| *own > 0).unwrap_or(u32::MAX);
+        self.pursuit.rounds(rules.max_tool_iterations.min(own))
+    }
+
     /// Whether the time of a sub-agent is over.
     pub fn is_late(&self, now: Now) -> bool {
         let limit = self.body.run.as_ref().map(|run| run.timeout_s).filter(|limit| *limit > 0);

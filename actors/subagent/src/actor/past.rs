@@ -48,7 +48,9 @@ impl Keeper {
     /// The mail, if it can be answered; a question about runs waits until those of before are known.
     pub(super) fn with_notes(&mut self, mail: RunMail, ctx: &mut Context<Self>) -> Option<RunMail> {
         let asks = match &mail {
-            RunMail::Spawn { .. } | RunMail::CancelChildren { .. } | RunMail::Reported { .. } => false,
+            // What others of its turn have used counts.
+            RunMail::Spawn { .. } => self.deps.tree_tokens > 0,
+            RunMail::CancelChildren { .. } | RunMail::Reported { .. } => false,
             RunMail::List { .. }
             | RunMail::Say { .. }
             | RunMail::Wait { .. }

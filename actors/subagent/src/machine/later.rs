@@ -6,7 +6,7 @@ use domain::ids::{RunId, SessionKey, Source, TurnId};
 use domain::run::{RunSpec, Saying};
 use protocol::turn::TurnResult;
 
-use super::{End, Machine, OPEN_OF_SESSION_MAX, State, ended};
+use super::{End, Machine, OPEN_OF_SESSION_MAX, State, ended, tokens};
 
 /// What a run may be told that has not ended.
 pub(super) const LATER_MAX: usize = 64;
@@ -22,6 +22,8 @@ pub enum NotSaid {
     Ended,
     #[error("{OPEN_OF_SESSION_MAX} other sub-agents of this session are running, and no more are allowed")]
     TooMany,
+    #[error("it has used up its tokens")]
+    Spent,
     #[error("{LATER_MAX} messages wait for it, and no more are allowed")]
     Full,
 }
@@ -44,10 +46,14 @@ impl Machine {
             Saying::Steer if !run.works() => return Err(NotSaid::Ended),
             Saying::Send if !run.works() && working >= OPEN_OF_SESSION_MAX => return Err(NotSaid::TooMany),
             _ if run.later.len() >= LATER_MAX => return Err(NotSaid::Full),
+            _ if run.spec.budget_tokens > 0 && run.left() == 0 => return Err(NotSaid::Spent),
             Saying::Send | Saying::Steer => {}
         }
         run.later.push(turn);
-        Ok(Arc::clone(&run.spec))
+        Ok(match run.used {
+            0 => Arc::clone(&run.spec),
+            _ => Arc::new(RunSpec { budget_tokens: run.left(), ..RunSpec::clone(&run.spec) }),
+        })
     }
 
     /// It was not told.
@@ -61,6 +67,7 @@ impl Machine {
     pub(super) fn later_ended(&mut self, turn: TurnId, end: End) {
         let Some(run) = self.runs.values_mut().find(|run| run.later.contains(&turn)) else { return };
         run.later.retain(|later| *later != turn);
+        run.used = run.used.saturating_add(tokens(end.usage));
         match (&mut run.state, end.result) {
             (State::Ended { .. }, TurnResult::Joined) | (State::Starting { .. } | State::Running, _) => {}
             (state @ State::Ended { .. }, _) => {

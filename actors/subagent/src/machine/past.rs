@@ -2,7 +2,7 @@
 
 use domain::ids::{RunId, SessionKey};
 
-use super::{BTreeSet, Effect, Machine, Note, Past, Run, State};
+use super::{BTreeSet, Effect, Machine, Note, Past, Run, State, tokens};
 
 // === impl Machine ===
 
@@ -91,11 +91,12 @@ impl Run {
     fn of_past(past: Past) -> Option<Self> {
         let Past { spec, turn, since_ms, waits, end, told } = past;
         let key = spec.key().ok()?;
+        let used = end.as_ref().map_or(0, |end| tokens(end.usage));
         let state = match end {
             None => State::Running,
             Some(end) => State::Ended { told: told || waits || end.is_silent(), end },
         };
-        Some(Self { spec, key, turn, since_ms, waits, state, later: Vec::new() })
+        Some(Self { spec, key, turn, since_ms, waits, state, later: Vec::new(), used })
     }
 
     fn notes(&self) -> Vec<Note> {

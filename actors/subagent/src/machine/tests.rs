@@ -25,6 +25,8 @@ pub(super) fn spec(parent: &str, number: u128) -> RunSpec {
         tools: Vec::new(),
         timeout_s: 0,
         budget_tokens: 0,
+        rounds: 0,
+        fork: false,
         detached: false,
         route: None,
         scope: None,
@@ -226,4 +228,42 @@ fn a_run_that_goes_on_counts_and_what_waits_for_one_has_a_bound() {
     assert_eq!(say(&mut machine, 1, Saying::Send, None), Err(NotSaid::Full));
     machine.unsaid(id(1), turn(101));
     assert_eq!(say(&mut machine, 1, Saying::Steer, None), Ok(()));
+}
+
+fn budget(effects: &[Effect]) -> Result<u64, NotSpawned> {
+    match effects {
+        [Effect::Begin { spec, .. }] => Ok(spec.budget_tokens),
+        [Effect::Spawned(_, Err(why))] => Err(why.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_runs_of_a_turn_share_its_tokens_and_what_one_leaves_is_for_others() {
+    let mut machine = Machine::new(1000);
+    let with = |number, tokens| RunSpec { budget_tokens: tokens, ..spec("cli:direct", number) };
+    let begin = |machine: &mut Machine, spec: RunSpec| {
+        let run = spec.run;
+        let given = budget(&spawn(machine, spec, false));
+        machine.step(Input::Enqueued { run, verdict: Verdict::Accepted });
+        given
+    };
+    assert_eq!(begin(&mut machine, with(1, 0)), Ok(200), "one of five that may come");
+    assert_eq!(begin(&mut machine, with(2, 700)), Ok(700));
+    assert_eq!(begin(&mut machine, with(3, 101)), Err(NotSpawned::OverTree { left: 100, of: 1000 }));
+    let usage = Usage { input_tokens: 30, output_tokens: 20, cached_tokens: 10 };
+    let end =
+        |number| Input::Ended { turn: turn(number), end: End { result: TurnResult::Done, text: "5".into(), usage } };
+    machine.step(end(2));
+    assert_eq!(begin(&mut machine, with(3, 750)), Ok(750), "what the second one left");
+    assert_eq!(begin(&mut machine, with(4, 0)), Err(NotSpawned::OverTree { left: 0, of: 1000 }));
+    let other = RunSpec { turn: turn(1001), ..with(5, 0) };
+    assert_eq!(begin(&mut machine, other), Ok(200), "another turn has its own");
+    machine.step(end(1));
+    assert_eq!(
+        machine
+            .say((&SessionKey::new("cli:direct").unwrap(), id(1)), (Saying::Send, None), turn(6))
+            .map(|spec| spec.budget_tokens),
+        Ok(150)
+    );
 }

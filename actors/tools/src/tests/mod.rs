@@ -7,6 +7,7 @@ mod files;
 mod kinds;
 mod long;
 mod memory;
+mod runs;
 mod sandboxed;
 mod scoped;
 

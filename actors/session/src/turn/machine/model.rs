@@ -32,14 +32,14 @@ impl Machine {
     }
 
     pub(super) fn permitted(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let max_rounds = self.rules.max_tool_iterations;
+        let rules = &self.rules;
         let Some(turn) = self.turn.as_deref_mut().filter(|turn| turn.phase == Phase::WaitingForPermit) else {
             out.push(Effect::Stale);
             return;
         };
         turn.phase = Phase::Thinking;
         turn.progress = now.mono;
-        let last = turn.round > turn.pursuit.rounds(max_rounds);
+        let last = turn.round > turn.rounds(rules);
         let circles = turn.guard.withholds_tools().then_some(Nudge::Words);
         let nudge = turn
             .runner
@@ -78,7 +78,7 @@ impl Machine {
         };
         turn.progress = now.mono;
         turn.usage = turn.usage.plus(message.usage);
-        let rounds = turn.pursuit.rounds(rules.max_tool_iterations);
+        let rounds = turn.rounds(rules);
         let used_up = (turn.round > rounds).then_some(rounds);
         turn.used_up = used_up;
         let blank = message.text.trim().is_empty();
