@@ -22,6 +22,8 @@ fn began(number: u128, since_ms: u64, waits: bool) -> Note {
         tools: Vec::new(),
         timeout_s: 0,
         budget_tokens: 0,
+        rounds: 0,
+        fork: false,
         detached: false,
         route: None,
         scope: None,
