@@ -16,7 +16,7 @@ use crate::{Offer, SandboxChoice, Spawn, Subagents, Tool};
 
 /// A bench whose keeper is the probe.
 fn bench(keeper: &Probe<RunMail>) -> Bench {
-    let tools = ["read_file", "exec", "cron", "spawn"].map(str::to_owned).to_vec();
+    let tools = ["cron", "exec", "read_file", "spawn"].map(str::to_owned).to_vec();
     let offer = Offer { presets: vec!["fast".into(), "far_away".into()], tools };
     let tools: [Arc<dyn Tool>; 2] =
         [Arc::new(Spawn::new(keeper.recipient(), offer)), Arc::new(Subagents::new(keeper.recipient()))];
