@@ -8,6 +8,7 @@ use channel::doors::PhaseWord;
 use channel::outbox::{Board, Deliverer, Inlet, Parts, PushChannel, PushChannels, Rules};
 use channel::reports::Reports;
 use channel::{Hub, Phase, Restart};
+use domain::run::RunSpec;
 use journal::LogJournal;
 use registry::{Registry, RegistryConfig};
 use session::{Deps, PushLimits, SessionConfig, Shared, Transcripts, plant};
@@ -209,6 +210,9 @@ fn restarts(loaded: &Loaded, ground: &Ground) -> Arc<Restart> {
 /// Starts the keeper of runs, and opens the way of their reports to the sessions that sent for them.
 fn start_runs(loaded: &Loaded, ground: &Ground, keepers: &mut Keepers, ends: &Arc<Ends>) -> Addr<Keeper> {
     let (transcripts, ports) = (keepers.transcripts.clone(), ground.ports.clone());
+    let attachments = parts::kept(&loaded.paths);
+    let fork =
+        move |spec: &RunSpec| transcripts.fork_for_run(spec, &attachments, &ports).map_err(|error| error.to_string());
     let deps = subagent::Deps {
         ports: ground.ports.clone(),
         metrics: ground.metrics.clone(),
@@ -216,7 +220,7 @@ fn start_runs(loaded: &Loaded, ground: &Ground, keepers: &mut Keepers, ends: &Ar
         sessions: keepers.registry.clone(),
         watch: ends.clone(),
         notes: loaded.paths.run.join("subagents.jsonl"),
-        fork: Arc::new(move |spec| transcripts.fork_for_run(spec, &ports).map_err(|error| error.to_string())),
+        fork: Arc::new(fork),
         tree_tokens: loaded.config.runtime.subagent_tokens,
     };
     let keeper = Keeper::start(&ground.kernel, &*ground.placement, parts::restart_policy(&loaded.config), deps);

@@ -4,6 +4,7 @@
 //! matter how much of it the file has by now, and no call is left without its result.
 
 use std::io;
+use std::path::PathBuf;
 
 use domain::run::RunSpec;
 use domain::transcript::{Reader, Record, TreeIndex};
@@ -17,8 +18,9 @@ use crate::transcripts::Transcripts;
 // === impl Transcripts ===
 
 impl Transcripts {
-    /// Makes the session of `spec` a copy of its parent's conversation, unless it is there, or there is nothing to copy.
-    pub fn fork_for_run(&self, spec: &RunSpec, ports: &Ports) -> Result<(), EditError> {
+    /// Makes the session of `spec` a copy of its parent's conversation, unless it is there, or there is nothing to copy;
+    /// with what its lines name below `attachments`.
+    pub fn fork_for_run(&self, spec: &RunSpec, attachments: &[PathBuf], ports: &Ports) -> Result<(), EditError> {
         let key = spec.key().map_err(|bad| EditError::Io(bad.to_string()))?;
         let (from, to) = (self.file_of(&spec.parent), self.file_of(&key));
         let file = match self.disk.open(&from, Open::Read) {
@@ -38,7 +40,7 @@ impl Transcripts {
         let end = first.map_or_else(|| tree.leaf(), |first| tree.parent_id(first));
         let Some(end) = end else { return Ok(()) };
         let cwd = self.dir.parent().unwrap_or(&self.dir).to_string_lossy();
-        let new = NewSession { key: &key, path: &to, from: &spec.parent, from_path: &from, cwd: &cwd };
+        let new = NewSession { key: &key, path: &to, from: &spec.parent, from_path: &from, cwd: &cwd, attachments };
         let version = header.map_or(3, |header| header.version);
         match draw::fork(&tree, version, &source, Some(end), &new, ports) {
             Ok(_) => {
@@ -54,7 +56,7 @@ impl Transcripts {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use domain::chat::Content;
     use domain::ids::{SessionId, SessionKey, TurnId};
@@ -113,11 +115,11 @@ mod tests {
             write(&ports, turns);
             let spec = spec(turn(3));
             let path = transcripts.file_of(&spec.key().unwrap());
-            transcripts.fork_for_run(&spec, &ports).unwrap();
+            transcripts.fork_for_run(&spec, &[], &ports).unwrap();
             let copy = ports.disk.read(&path).unwrap();
             assert_eq!(texts(&copy), ["said 1", "said 2"], "{turns:?}");
             write(&ports, &[1]);
-            transcripts.fork_for_run(&spec, &ports).unwrap();
+            transcripts.fork_for_run(&spec, &[], &ports).unwrap();
             assert_eq!(ports.disk.read(&path).unwrap(), copy, "the same call makes no second copy");
         }
     }
@@ -129,7 +131,7 @@ mod tests {
             let transcripts = Transcripts::new(ports.clone(), PathBuf::from("/s"));
             turns.into_iter().for_each(|turns| write(&ports, turns));
             let spec = spec(turn(3));
-            assert_eq!(transcripts.fork_for_run(&spec, &ports), Ok(()));
+            assert_eq!(transcripts.fork_for_run(&spec, &[], &ports), Ok(()));
             assert!(ports.disk.stat(&transcripts.file_of(&spec.key().unwrap())).is_err());
         }
     }
