@@ -127,7 +127,7 @@ async fn who_waits_for_a_sub_agent_keeps_no_place_from_it_and_has_its_result_onc
     let [begun, waited] = &results[..] else { panic!("{results:?}") };
     assert!(begun.starts_with("Sub-agent \"toads 0\" is at work"), "{begun}");
     assert!(waited.contains("\"toads 0\": done (run") && !waited.contains("5 toads"), "{waited}");
-    assert_eq!(gateway.admin("status").await["journal"]["accepted"], 3);
+    assert_eq!(children(&place).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,9 +195,15 @@ async fn a_run_ends_at_its_rounds_and_at_its_part_of_the_tokens_and_says_so() {
     let [(_, short, _), (_, poor, text)] = &told[..] else { panic!("{told:?}") };
     assert!(short == "done" && told[0].2.contains("It used up its 1 round: the result may be incomplete"), "{told:?}");
     assert!(poor == "over its budget" && text.contains("Its last steps:\n- exec: done"), "{told:?}");
-    let refused = texts(&lines, "toolResult").pop().unwrap();
-    assert!(refused.contains("of the 1000000 tokens that the sub-agents of one turn may use together"), "{refused}");
-    let own = place.transcript(&children(&place)[0]);
-    let spec = own.iter().find(|line| line["customType"] == "greenroom.run").unwrap();
-    assert!(spec["data"]["budgetTokens"] == 200_000 || spec["data"]["budgetTokens"] == 10, "{spec}");
+    let refused = "of the 1000000 tokens that the sub-agents of one turn may use together, 1000000 are left";
+    let results = texts(&lines, "toolResult");
+    assert!(results.iter().any(|result| result.contains(refused)), "{results:?}");
+    let mut given: Vec<Value> = Vec::new();
+    for stem in children(&place) {
+        let lines = place.transcript(&stem);
+        let spec = lines.iter().find(|line| line["customType"] == "greenroom.run").unwrap();
+        given.push(spec["data"]["budgetTokens"].clone());
+    }
+    given.sort_by_key(Value::as_u64);
+    assert_eq!(given, [10, 200_000], "one of five that may come has a fifth");
 }

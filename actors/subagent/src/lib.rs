@@ -14,6 +14,8 @@
 //! | `machine` | what is open, who waits, what is stopped; pure |
 //! | `said` | the messages to runs; pure |
 //! | `history` | what is noted of runs, for whoever asks after a restart |
+//! | `machine::budget` | the tokens that the runs of one turn share |
+//! | `machine::later` | what runs are told when they have begun |
 //! | `actor` | performs it |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -113,7 +113,11 @@ impl Session {
     pub(super) fn begin_anew_if_due(&mut self) {
         let now_ms = self.shared.ports.clock.wall_ms();
         let Life::Live(live) = &mut self.state else { return };
-        let Some((accepted, _, false)) = live.machine.body() else { return };
+        let Some((accepted, body, false)) = live.machine.body() else { return };
+        // A sub-agent that begins with the conversation of its parent begins with that.
+        if body.run.is_some() {
+            return;
+        }
         let rules = &self.shared.config.reset;
         let due = rules.due(self.lease.key(), accepted.source.as_str(), live.ledger.times(), now_ms);
         live.machine.begin_anew(due);
