@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use actix::{ActorContext, AsyncContext, Context as Ctx};
 use domain::ids::{Attempt, TurnId};
-use domain::run::run_of;
 use protocol::supervision::{EventName, ExitReason};
 use protocol::turn::Pulse;
 
