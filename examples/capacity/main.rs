@@ -53,12 +53,12 @@ const QUICK_SIZE: Size = Size {
 const HELP: &str = "\
 Measures what this machine can serve and prints one JSON object.
 
-Usage: capacity [scale | listing [SESSIONS] | long] [--quick]
+Usage: capacity [scale | listing [SESSIONS] | long [ENTRIES]] [--quick]
 
   (nothing)   turns per second and memory, next to the ceilings of the same machine
   scale       how far one process goes: turns in flight, model calls, recovery
   listing     lists of many sessions, 10000 unless said
-  long        turns in a session of 200000 entries, next to a new one
+  long        turns in a session of 200000 entries unless said, next to a new one
   --quick     short runs, for a first look
 
 Example: cargo run --release --example capacity -- scale --quick";
@@ -80,6 +80,7 @@ fn main() -> anyhow::Result<()> {
         ["listing"] => greenroom::run(print(listing::measure(LISTED))),
         ["listing", sessions] => greenroom::run(print(listing::measure(sessions.parse()?))),
         ["long"] => greenroom::run(print(long::measure(LONG_ENTRIES))),
+        ["long", entries] => greenroom::run(print(long::measure(entries.parse()?))),
         ["-h" | "--help" | "help"] => {
             println!("{HELP}");
             Ok(())

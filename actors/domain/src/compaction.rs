@@ -32,7 +32,7 @@ use crate::text::ellipsis;
 use crate::time::iso_ms;
 use crate::transcript::{Entry, EntryKind, Head, Kind, Position, TreeIndex};
 
-pub use cut::{Cut, Spared, Stays, cut};
+pub use cut::{Cut, Room, Spared, Stays, cut};
 
 /// Characters that are quoted of one entry.
 pub const EXCERPT_CHARS_MAX: usize = 2000;

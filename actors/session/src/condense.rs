@@ -9,7 +9,7 @@ use std::sync::Arc;
 use domain::body::TurnBody;
 use domain::budget::{Ratio, budget};
 use domain::compaction::archive::{archive_instruction, raw};
-use domain::compaction::{Cut, Spared, Stays, behind_boundary, cut};
+use domain::compaction::{Cut, Room, Spared, Stays, behind_boundary, cut};
 use domain::history::{Kept, Render, Runtime, Trim};
 use domain::ids::{SessionKey, TurnId};
 use domain::keys::{Key, SessionKind};
@@ -22,9 +22,12 @@ use protocol::edit::Part;
 use crate::reading::{Reading, Source};
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::turn::COMPACTIONS_MAX;
 
 /// How often a smaller part is tried when one does not fit into a request.
 const TRIES: u32 = 3;
+/// How many parts that fill a request are summarised; what comes before them is left out as it is. One turn makes as many.
+const PARTS_MAX: u64 = COMPACTIONS_MAX as u64;
 
 /// What is to be summarised.
 #[derive(Debug, Clone)]
@@ -90,20 +93,26 @@ pub fn prepare(shared: &Shared, read: &Reading, source: &Source, wish: &Wish) ->
         |at: Position| -> io::Result<Option<Entry>> { Ok(read_entry(tree, at, &source.range(tree.place(at))?)) };
     let key = Key::from(&wish.key);
     let render = render(shared, &key);
-    let mut room = most.saturating_sub(frame.tokens);
+    let part = most.saturating_sub(frame.tokens);
+    let mut room = Room { part, all: part.saturating_mul(PARTS_MAX) };
     let mut prepared = None;
     for _ in 0..TRIES {
-        let Some(Cut { first, last, shown, .. }) = cut(tree, stays, wish.spared, room, &render, entry)? else {
+        let Some(Cut { first, last, messages, shown, as_it_is, .. }) =
+            cut(tree, stays, wish.spared, room, &render, entry)?
+        else {
             return Ok(None);
         };
-        let raw = raw(&shown.iter().collect::<Vec<_>>()).into();
+        let (part, raw) = (Part { first, last }, raw(messages, &shown.iter().collect::<Vec<_>>()).into());
+        if as_it_is {
+            return Ok(Some(Prepared { part, request: None, raw }));
+        }
         let built = request(shared, &frame, wish, shown);
         let fits = built.turns_left_out == 0 && built.tokens <= most;
-        prepared = Some(Prepared { part: Part { first, last }, request: fits.then_some(built.request), raw });
+        prepared = Some(Prepared { part, request: fits.then_some(built.request), raw });
         if fits {
             break;
         }
-        room /= 2;
+        room.part /= 2;
     }
     Ok(prepared)
 }

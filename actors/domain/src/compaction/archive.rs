@@ -58,10 +58,11 @@ pub fn judge(answer: &AssistantMessage) -> Result<Option<String>, &'static str> 
     Ok(Some(ellipsis(text, SUMMARY_CHARS_MAX).into_owned()))
 }
 
-/// Those messages as text: `[RAW] 3 messages`, then `[2026-11-30 14:19] USER: hello` for each, in UTC.
-pub fn raw(entries: &[&Entry]) -> String {
+/// A part of so many messages as text: `[RAW] 3 messages`, then `[2026-11-30 14:19] USER: hello` for each of its
+/// `entries`, in UTC.
+pub fn raw(messages: usize, entries: &[&Entry]) -> String {
     let lines: Vec<String> = entries.iter().filter_map(|entry| raw_line(entry)).collect();
-    let text = format!("[RAW] {} messages\n{}", lines.len(), lines.join("\n"));
+    let text = format!("[RAW] {messages} messages\n{}", lines.join("\n"));
     ellipsis(&text, RAW_CHARS_MAX).into_owned()
 }
 
@@ -152,7 +153,7 @@ mod tests {
             compaction("old", None),
         ];
         let entries: Vec<Entry> = kinds.into_iter().map(entry).collect();
-        let text = raw(&entries.iter().collect::<Vec<_>>());
+        let text = raw(3, &entries.iter().collect::<Vec<_>>());
         assert_eq!(
             text,
             "[RAW] 3 messages\n[2026-11-30 14:19] USER: hello you\n[2026-11-30 14:19] ASSISTANT: let me see [read_file]\n\
@@ -160,8 +161,9 @@ mod tests {
         );
         let many: Vec<Entry> = (0..20).map(|_| entry(user(&"word ".repeat(1000)))).collect();
         let many: Vec<&Entry> = many.iter().collect();
-        assert_eq!(raw(&many).chars().count(), RAW_CHARS_MAX);
-        assert!(raw(&many).starts_with("[RAW] 20 messages\n"));
+        let text = raw(1_000, &many);
+        assert_eq!(text.chars().count(), RAW_CHARS_MAX);
+        assert!(text.starts_with("[RAW] 1000 messages\n"), "all of the part are counted");
     }
 
     #[test]

@@ -174,6 +174,7 @@ proptest! {
 
 fn cut_of(transcript: &Transcript, stays: Stays, spared: Spared, room: u64) -> Option<Cut> {
     let entry = |at: Position| Ok::<_, Infallible>(transcript.entries().get(at.0 as usize).cloned());
+    let room = Room { part: room, all: u64::MAX };
     let Ok(cut) = cut(transcript.tree(), stays, spared, room, &Render::default(), entry);
     cut
 }
@@ -205,7 +206,8 @@ fn what_is_told_with_each_message_counts() {
     let (plain, told) = (repair(&path).tokens(), render.repair(&path, path.len()).tokens());
     assert!(told > plain * 2, "{told} {plain}");
     let entry = |at: Position| Ok::<_, Infallible>(all.entries().get(at.0 as usize).cloned());
-    let Ok(part) = cut(all.tree(), Stays::Tokens(told / 2), Spared::Last, u64::MAX, &render, entry);
+    let room = Room { part: u64::MAX, all: u64::MAX };
+    let Ok(part) = cut(all.tree(), Stays::Tokens(told / 2), Spared::Last, room, &render, entry);
     let part = part.expect("a half of it has to go");
     assert!((told * 4 / 10..=told * 6 / 10).contains(&part.tokens), "{} of {told}", part.tokens);
 }
@@ -231,6 +233,22 @@ fn a_part_ends_between_turns_leaves_what_is_spared_and_fits_the_room() {
         assert_eq!(last(stays, spared, room), expected, "{stays:?} {spared:?} {room}");
     }
     assert_eq!(cut_of(&Transcript::default(), Stays::Tokens(0), Spared::Last, 9), None);
+}
+
+#[test]
+fn what_is_more_than_all_parts_together_goes_first_as_it_is_and_only_its_beginning_is_read_for_it() {
+    let all = transcript((0..1_000).flat_map(|_| [user(LONG), assistant("yes", StopReason::Stop, &[])]).collect());
+    let one = tokens(&transcript(vec![user(LONG), assistant("yes", StopReason::Stop, &[])]));
+    let cut = |room: Room| {
+        let entry = |at: Position| Ok::<_, Infallible>(all.entries().get(at.0 as usize).cloned());
+        let Ok(cut) = cut(all.tree(), Stays::Tokens(100 * one), Spared::Last, room, &Render::default(), entry);
+        cut.map(|cut| (cut.messages, cut.tokens / one, cut.shown.len(), cut.as_it_is)).unwrap()
+    };
+    // Of 1000 turns 900 have to go.
+    assert_eq!(cut(Room { part: 50 * one, all: 250 * one }), (1_300, 650, 100, true));
+    assert_eq!(cut(Room { part: 50 * one, all: 900 * one }), (100, 50, 100, false));
+    assert_eq!(cut(Room { part: 50 * one, all: 899 * one }), (100, 50, 100, false), "one turn more is no reason");
+    assert_eq!(cut(Room { part: 0, all: 0 }), (1_800, 900, 2, true));
 }
 
 #[test]

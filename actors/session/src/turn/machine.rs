@@ -30,7 +30,7 @@ use super::running::{Phase, Running, Why};
 use super::{Batch, Effect, Input, Now, Record, Rules};
 use crate::inbox::{Cancelled, Inbox};
 use close::Closing;
-pub(super) use compact::COMPACTIONS_MAX;
+pub use compact::COMPACTIONS_MAX;
 use refuse::Claims;
 
 /// One session's decisions.

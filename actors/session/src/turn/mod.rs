@@ -79,7 +79,7 @@ use protocol::turn::{FileEdit, TurnProgress};
 
 use crate::inbox::Cancelled;
 
-pub use machine::Machine;
+pub use machine::{COMPACTIONS_MAX, Machine};
 pub use recover::{Cut, Standing, Written};
 pub use replies::PushLimits;
 

@@ -7,7 +7,7 @@ use super::*;
 
 const FILE: &str = "/w/sessions/websocket.stage.jsonl";
 
-fn put(stage: &Stage, bytes: &[u8]) {
+pub(super) fn put(stage: &Stage, bytes: &[u8]) {
     stage.disk.open(Path::new(FILE), Open::Create).unwrap().write_at(bytes, 0).unwrap();
 }
 

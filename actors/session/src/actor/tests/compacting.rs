@@ -1,6 +1,7 @@
 //! Conversations that are too long: their beginning is summarised by the memory.
 
 use protocol::memory::{Summarise, Summarised, Summary};
+use protocol::provider::Permit;
 
 use super::*;
 
@@ -236,4 +237,62 @@ fn a_summary_that_comes_behind_a_new_beginning_is_dropped() {
         assert!(!lines.iter().any(|line| line.contains("of before")), "{lines:?}");
         assert_eq!(changes(&stage), ["reset: new"]);
     });
+}
+
+/// One turn; how many parts were summarised for it, or behind the one before.
+async fn parts_of_turn(stage: &mut Stage) -> usize {
+    stage.say("go on");
+    let mut parts = 0;
+    loop {
+        tokio::select! {
+            biased;
+            ask = stage.memory.next() => {
+                parts += 1;
+                let text = || Summary::Text("so far".into());
+                summarised(&ask, ask.request.as_ref().map_or(Summary::Raw("too_long"), |_| text()));
+            }
+            ask = stage.permits.next() => {
+                tell(&ask.reply_to, Event::Permitted { stamp: ask.stamp, permit: Permit::new(()) }).unwrap();
+            }
+            call = stage.model.next() => {
+                stage.complete(&call, answer("on and on"));
+                stage.finished().await;
+                return parts;
+            }
+        }
+    }
+}
+
+/// For each of some turns in a conversation that was brought along: how many parts of it were summarised.
+fn parts_of(messages: usize) -> Vec<usize> {
+    let (tx, rx) = std::sync::mpsc::channel();
+    run_paused("a conversation brought along", async move {
+        let mut stage = small();
+        super::brought::put(&stage, brought(messages).as_bytes());
+        for _ in 0..6 {
+            tx.send(parts_of_turn(&mut stage).await).unwrap();
+        }
+    });
+    rx.iter().collect()
+}
+
+/// Messages of about 100 tokens each.
+fn brought(messages: usize) -> String {
+    let header = serde_json::json!({"type": "session", "version": 3, "id": "s", "cwd": "/"});
+    let line = |at: usize| {
+        let (role, parent) = (["user", "assistant"][at % 2], at.checked_sub(1).map(|before| before.to_string()));
+        let message = serde_json::json!({"role": role, "content": "word ".repeat(80)});
+        format!(
+            "{}\n",
+            serde_json::json!({"type": "message", "id": at.to_string(), "parentId": parent, "message": message})
+        )
+    };
+    format!("{header}\n{}", (0..messages).map(line).collect::<String>())
+}
+
+#[test]
+fn a_conversation_of_any_length_is_summarised_in_as_few_parts() {
+    let (short, long) = (parts_of(400), parts_of(4_000));
+    assert_eq!(short, long, "each part is a call of the model, and the whole transcript is read for it");
+    assert!(short.iter().sum::<usize>() < 12 && short.ends_with(&[0, 0]), "{short:?}");
 }
