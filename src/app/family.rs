@@ -36,6 +36,7 @@ impl Family {
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
             | Mail::Has { .. }
+            | Mail::Standing { .. }
             | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }

@@ -147,7 +147,13 @@ pub(crate) enum Asked<T> {
 
 /// Stops the running turn of a live session.
 pub(crate) async fn stop(doors: &Doors, key: &SessionKey, all: bool) -> Asked<Stopped> {
-    let later = |status: Status| Stopped { cancelled: None, dropped: 0, waiting: status.inbox, later: true };
+    let later = |status: Status| Stopped {
+        cancelled: None,
+        dropped: 0,
+        waiting: status.inbox,
+        goal_paused: false,
+        later: true,
+    };
     ask(doors, key, |reply| Mail::Stop { all, reply }, later).await
 }
 
@@ -247,6 +253,9 @@ fn stopped_text(stopped: &Stopped) -> String {
         (0, waiting) => write!(text, " {waiting} waiting.").unwrap_or_default(),
         (dropped, _) => write!(text, " Dropped {dropped} waiting.").unwrap_or_default(),
     }
+    if stopped.goal_paused {
+        text.push_str(" The goal is paused: `/goal resume` goes on with it.");
+    }
     text
 }
 
@@ -277,7 +286,11 @@ fn status_text(status: &Status) -> String {
         about_text(about, &mut text);
         if let Some(goal) = &about.goal {
             let rests = status.state == State::Idle && status.inbox == 0;
-            let rests = if rests { " Paused: the next message goes on with it." } else { "" };
+            let rests = match (about.goal_paused, rests) {
+                (true, _) => " Paused: `/goal resume` goes on with it.",
+                (false, true) => " Paused: the next message goes on with it.",
+                (false, false) => "",
+            };
             write!(text, "\nGoal: {}.{rests}", ellipsis(&one_line(goal), GOAL_CHARS_SHOWN)).unwrap_or_default();
         }
     }
@@ -285,7 +298,7 @@ fn status_text(status: &Status) -> String {
 }
 
 fn about_text(about: &About, text: &mut String) {
-    let About { model, preset, effort, context_window_tokens, last, fill, goal: _, messages, unwritten: _ } = about;
+    let About { model, preset, effort, context_window_tokens, last, fill, messages, .. } = about;
     let preset = preset.as_ref().map(|preset| format!(" (preset {preset})")).unwrap_or_default();
     let effort = effort.as_ref().map(|effort| format!(", thinking: {effort}")).unwrap_or_default();
     write!(text, "\nModel: {model}{preset}{effort}.").unwrap_or_default();
@@ -322,17 +335,19 @@ mod tests {
 
     #[test]
     fn answers_are_sentences() {
-        let later = Stopped { cancelled: None, dropped: 0, waiting: 2, later: true };
+        let later = Stopped { cancelled: None, dropped: 0, waiting: 2, goal_paused: false, later: true };
         let text =
             "Not running just now; stopped as soon as it would run, unless the gateway restarts before. 2 waiting.";
         assert_eq!(stopped_text(&later), text);
         let stopped = |cancelled: bool, dropped, waiting| {
             let cancelled = cancelled.then(|| "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap());
-            stopped_text(&Stopped { cancelled, dropped, waiting, later: false })
+            stopped_text(&Stopped { cancelled, dropped, waiting, goal_paused: false, later: false })
         };
         assert_eq!(stopped(true, 0, 0), "Stopped the running turn.");
         assert_eq!(stopped(true, 0, 3), "Stopped the running turn. 3 waiting.");
         assert_eq!(stopped(false, 2, 0), "Nothing was running. Dropped 2 waiting.");
+        let paused = Stopped { cancelled: None, dropped: 0, waiting: 0, goal_paused: true, later: false };
+        assert!(stopped_text(&paused).ends_with(" The goal is paused: `/goal resume` goes on with it."));
     }
 
     #[test]
@@ -346,6 +361,7 @@ mod tests {
                 last,
                 fill,
                 goal: None,
+                goal_paused: false,
                 messages: 3,
                 unwritten: Vec::new(),
             };

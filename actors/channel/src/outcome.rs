@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::ids::{Seq, SessionKey, TurnId};
 use protocol::journal::{AcceptedState, BusyReason, DuplicateState, Enqueued, Space};
 use protocol::session::{Mail, TurnRecord};
-use protocol::turn::{Finished, TurnProgress};
+use protocol::turn::{Finished, Standing, TurnProgress};
 use std::sync::{Arc, Mutex, PoisonError};
 use supervision::ports::offload;
 use tokio::sync::oneshot;
@@ -226,6 +226,30 @@ pub(crate) enum Past {
     Unknown,
     /// The session cannot be read now.
     Unreachable,
+}
+
+/// Like [`read_turn`], with how the session stands.
+pub(crate) async fn read_turn_and_standing(doors: &Doors, key: &SessionKey, turn: TurnId) -> Past {
+    match read_turn(doors, key, turn).await {
+        Past::Ended(mut finished) => {
+            Arc::make_mut(&mut finished).standing = standing(doors, key).await;
+            Past::Ended(finished)
+        }
+        other @ (Past::Open | Past::Unknown | Past::Unreachable) => other,
+    }
+}
+
+/// How a session stands; `None` when there is no such session, or it cannot say that now.
+pub(crate) async fn standing(doors: &Doors, key: &SessionKey) -> Option<Standing> {
+    let (reply, answer) = oneshot::channel();
+    if let Err(mail) = doors.sessions.tell_live(key, Mail::Standing { reply }) {
+        let (transcripts, file_of) = (Arc::clone(&doors.transcripts), key.clone());
+        // Nothing is begun for a chat in which nothing was said.
+        let is_there = offload(&*doors.ports.offload, move || transcripts.is_there(&file_of)).await;
+        let told = is_there.is_ok_and(|found| found.unwrap_or(false)) && doors.sessions.tell(key, mail).is_ok();
+        told.then_some(())?;
+    }
+    tokio::time::timeout(READ_TURN_MAX, answer).await.ok()?.ok()
 }
 
 /// Asks the session's transcript for a turn's outcome.

@@ -124,6 +124,8 @@ pub enum GoalAsk {
     Set(String),
     /// That it end so.
     End(Status),
+    /// That the work on it go on.
+    Resume,
 }
 
 /// What is asked of Dream, or of the texts that it and the heartbeat follow.
@@ -219,7 +221,7 @@ pub const TABLE: &[Entry] = &[
     ),
     entry(
         "/goal",
-        "/goal [objective|done|stop]",
+        "/goal [objective|resume|done|stop]",
         "work on something over as many answers as it takes; without an objective, what that is",
     ),
     entry("/dream", "/dream", "work what was said lately into the memory now"),
@@ -362,6 +364,7 @@ fn understand_turn(name: &str, rest: &str) -> Option<Command> {
         ("/goal", Some(goal)) => match goal.to_lowercase().as_str() {
             "done" => Some(Command::Goal(GoalAsk::End(Status::Completed))),
             "stop" => Some(Command::Goal(GoalAsk::End(Status::Cancelled))),
+            "resume" => Some(Command::Goal(GoalAsk::Resume)),
             _ => (goal.chars().count() <= OBJECTIVE_CHARS_MAX).then_some(Command::Goal(GoalAsk::Set(goal))),
         },
         ("/dream", None) => Some(Command::Dream(DreamAsk::Begin)),

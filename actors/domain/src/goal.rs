@@ -47,6 +47,8 @@ pub enum Status {
     Cancelled,
     /// The model cannot go on without a person.
     Blocked,
+    /// A person stopped the work on it.
+    Paused,
 }
 
 // === impl Status ===
@@ -59,6 +61,7 @@ impl Status {
             Self::Completed => "completed",
             Self::Cancelled => "cancelled",
             Self::Blocked => "blocked",
+            Self::Paused => "paused",
         }
     }
 }
@@ -76,7 +79,15 @@ impl Goal {
         self.status == Status::Active
     }
 
-    /// After it ended.
+    /// While it can be taken up again: it was neither reached nor given up.
+    pub fn is_open(&self) -> bool {
+        match self.status {
+            Status::Active | Status::Blocked | Status::Paused => true,
+            Status::Completed | Status::Cancelled => false,
+        }
+    }
+
+    /// After the work on it ended.
     #[must_use]
     pub fn ended(&self, status: Status, recap: Option<Arc<str>>) -> Self {
         Self { status, recap, objective: Arc::clone(&self.objective) }
@@ -99,7 +110,8 @@ impl Goal {
             Status::Active => ("Paused", "\nThe next message goes on with it; `/goal stop` gives it up."),
             Status::Completed => ("Reached", ""),
             Status::Cancelled => ("Given up", ""),
-            Status::Blocked => ("Blocked", ""),
+            Status::Blocked => ("Blocked", "\n`/goal resume` goes on with it; `/goal stop` gives it up."),
+            Status::Paused => ("Paused", "\n`/goal resume` goes on with it; `/goal stop` gives it up."),
         };
         format!("{status}: {}{recap}{how}", self.objective)
     }
@@ -163,10 +175,15 @@ mod tests {
             (goal.told(), ended.told()),
             (
                 "Paused: a site\nThe next message goes on with it; `/goal stop` gives it up.".to_owned(),
-                "Blocked: a site no key".to_owned()
+                "Blocked: a site no key\n`/goal resume` goes on with it; `/goal stop` gives it up.".to_owned()
             )
         );
         assert!(goal.is_active() && !ended.is_active());
+        let paused = goal.ended(Status::Paused, None);
+        assert_eq!(serde_json::to_string(&paused).unwrap(), r#"{"status":"paused","objective":"a site"}"#);
+        assert!(paused.told().starts_with("Paused: a site\n`/goal resume` "));
+        let open = |status| goal.ended(status, None).is_open();
+        assert_eq!([Status::Paused, Status::Completed, Status::Cancelled].map(open), [true, false, false]);
         assert!(goal.instruction().contains("`GOAL: completed`"), "what is told is what is understood");
     }
 }

@@ -9,6 +9,7 @@
 //! | [`Mail::CancelTurn`] | doors | –; the turn ends as cancelled | never behind a turn |
 //! | [`Mail::ReadTurn`] | doors | [`TurnRecord`], once the transcript is readable | after the load |
 //! | [`Mail::Has`] | the channel of reports | whether the turn is one of this conversation | after the load |
+//! | [`Mail::Standing`] | doors | [`Standing`], once it knows | after the load |
 //! | [`Mail::Run`] | the keeper of runs | what it was sent to do, and the turn that is open, if it knows | after the load |
 //! | [`Mail::Edit`] | doors | [`Edited`], once durable | behind the running turn, before those that wait |
 //! | [`Mail::Condense`] | whoever looks for silent sessions | [`Edited`], once durable | only while nothing else is to be done |
@@ -38,7 +39,7 @@ use tokio::sync::oneshot;
 
 use crate::edit::{Edit, EditError, Edited, Patience};
 use crate::journal::{InboxItem, Line, Shelf};
-use crate::turn::TurnResult;
+use crate::turn::{Standing, TurnResult};
 
 /// Everything that reaches a session from outside.
 #[derive(Debug, actix::Message)]
@@ -83,6 +84,11 @@ pub enum Mail {
         turn: TurnId,
         /// The answer.
         reply: oneshot::Sender<bool>,
+    },
+    /// How do you stand between two turns?
+    Standing {
+        /// The answer.
+        reply: oneshot::Sender<Standing>,
     },
     /// What were you sent to do, as a sub-agent, and which of your turns is open? Unanswered while that is not known.
     Run {
@@ -137,6 +143,9 @@ pub struct Stopped {
     pub dropped: u32,
     /// Waiting turns that stay.
     pub waiting: u32,
+    /// What the session works on waits for `/goal resume`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub goal_paused: bool,
     /// The session cannot do it now, and will as soon as it runs again; nothing of the above has happened yet. Control is
     /// never journalled: a process that ends before forgets it, and whoever asked is told so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -261,6 +270,9 @@ pub struct About {
     /// What it works on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Arc<str>>,
+    /// Whether that waits for `/goal resume`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub goal_paused: bool,
     /// Messages of people and of the model since the conversation began.
     pub messages: u32,
     /// What the journal has of it and its file lacks for now, oldest first.

@@ -214,11 +214,11 @@ pub struct Finished {
     pub usage: Usage,
     /// From accepted to finished.
     pub latency_ms: u64,
-    /// How the session stands behind it; not known of a turn that is told from the transcript.
+    /// How the session stands behind it; of a turn that is told from the transcript how it stands now, if that is known.
     pub standing: Option<Standing>,
 }
 
-/// What doors show of a session when a turn of it ended.
+/// What doors show of a session when a turn of it ended, or when somebody comes back to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Tokens that the context of its model holds, answer included.

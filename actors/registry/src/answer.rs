@@ -26,7 +26,10 @@ impl Registry {
         match mail {
             Mail::Status { reply } => answer(reply, status(key, note)),
             Mail::Stop { all, reply } => {
-                answer(reply, Stopped { cancelled: None, dropped: 0, waiting: note.inbox, later: true });
+                answer(
+                    reply,
+                    Stopped { cancelled: None, dropped: 0, waiting: note.inbox, goal_paused: false, later: true },
+                );
                 if note.state == State::Quarantined {
                     sector.waitlist.remember_stop(key, all);
                 } else {
@@ -39,6 +42,7 @@ impl Registry {
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
             | Mail::Has { .. }
+            | Mail::Standing { .. }
             | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Supervised};
+use domain::goal::Goal;
 use domain::ids::{MessageId, TurnId};
 use protocol::metrics::ByKind;
 use protocol::provider::Event;
@@ -176,13 +177,14 @@ impl Session {
                 Mail::Passivate => {}
                 Mail::Stop { all, reply } => {
                     let waiting = count(loading.early.len());
-                    answer(reply, Stopped { cancelled: None, dropped: 0, waiting, later: true });
+                    answer(reply, Stopped { cancelled: None, dropped: 0, waiting, goal_paused: false, later: true });
                     loading.keep(Mail::Stop { all, reply: oneshot::channel().0 });
                 }
                 Mail::CancelTurn { .. }
                 | Mail::Queue { .. }
                 | Mail::ReadTurn { .. }
                 | Mail::Has { .. }
+                | Mail::Standing { .. }
                 | Mail::Run { .. }
                 | Mail::Edit { .. }
                 | Mail::Condense { .. }
@@ -208,7 +210,11 @@ impl Session {
             Mail::Stop { all, reply } => {
                 let now = self.now();
                 if let Life::Live(live) = &mut self.state {
-                    let (stopped, effects) = live.machine.stop(all, now);
+                    let works =
+                        live.ledger.tally().goal.as_deref().or(live.machine.goal()).is_some_and(Goal::is_active);
+                    let works = works && !live.machine.answers_command();
+                    let (mut stopped, effects) = live.machine.stop(all, now);
+                    stopped.goal_paused = works && stopped.cancelled.is_some();
                     answer(reply, stopped);
                     self.cancel_title_call();
                     self.perform(effects, ctx);
@@ -219,6 +225,7 @@ impl Session {
             Mail::CancelTurn { turn } => self.step(Input::Cancel(turn), ctx),
             Mail::ReadTurn { turn, reply } => self.read_turn(turn, reply, ctx),
             Mail::Has { turn, reply } => self.has_turn(turn, reply, ctx),
+            Mail::Standing { reply } => self.tell_standing(reply),
             Mail::Run { reply } => self.tell_run(reply),
             Mail::Edit { edit, patience, reply } => self.edit(edit, patience, reply, ctx),
             Mail::Condense { reply } => self.condense(reply, ctx),

@@ -2,6 +2,7 @@
 //! transcript file.
 
 use std::io;
+use std::sync::Arc;
 
 use domain::chat::{StopReason, Usage, plain_text};
 use domain::command::{Command, GoalAsk, NOTHING_SAID};
@@ -45,7 +46,7 @@ pub fn follow(
     (config, kind): (&SessionConfig, SessionKind),
     ports: &Ports,
 ) -> io::Result<Commanded> {
-    let tell = |text: String| Commanded { text, drawn: None };
+    let tell = |text: String| Commanded { text, ..Commanded::default() };
     let settings = Settings::of(config, kind, &read.tally);
     if read.tree.is_empty() && command.is_about_what_was_said() {
         return Ok(tell(NOTHING_SAID.to_owned()));
@@ -73,7 +74,7 @@ pub fn follow(
     };
     let drawn = edit.check().and_then(|()| draw::draw_first(read, source, &edit, ports));
     Ok(match drawn {
-        Ok(drawn) => Commanded { text: done(command, &drawn), drawn: Some(Box::new(drawn)) },
+        Ok(drawn) => Commanded { text: done(command, &drawn), drawn: Some(Box::new(drawn)), ..Commanded::default() },
         Err(error) => tell(format!("Nothing was changed: {error}.")),
     })
 }
@@ -105,7 +106,7 @@ fn done(command: &Command, drawn: &Drawn) -> String {
 
 /// Says which model answers, or sets it.
 fn model(name: Option<&str>, read: Reading, (config, kind): (&SessionConfig, SessionKind), ports: &Ports) -> Commanded {
-    let tell = |text: String| Commanded { text, drawn: None };
+    let tell = |text: String| Commanded { text, ..Commanded::default() };
     let told = |tally: &Tally| Settings::of(config, kind, tally).told();
     let preset = match name {
         None => {
@@ -122,25 +123,28 @@ fn model(name: Option<&str>, read: Reading, (config, kind): (&SessionConfig, Ses
     let text = format!("From now on, {} answers here.", told(&Tally { preset: preset.clone(), ..read.tally.clone() }));
     let data = serde_json::to_value(ModelNote { preset }).ok();
     let drawn = draw::set(read, "model", ports, |pen| pen.custom(MODEL_NOTE, data.as_ref()));
-    Commanded { text, drawn: Some(Box::new(drawn)) }
+    Commanded { text, drawn: Some(Box::new(drawn)), ..Commanded::default() }
 }
 
-/// Says what the session works on, or ends that.
+/// Says what the session works on, ends that, or names it as what is to be gone on with.
 fn goal(ask: &GoalAsk, read: Reading, ports: &Ports) -> Commanded {
-    let tell = |text: String| Commanded { text, drawn: None };
+    let tell = |text: String| Commanded { text, ..Commanded::default() };
     let goal = read.tally.goal.clone();
     let ended = match (ask, &goal) {
         (GoalAsk::Show, Some(goal)) => return tell(goal.told()),
-        (GoalAsk::End(status), Some(goal)) if goal.is_active() => goal.ended(*status, None),
+        (GoalAsk::Resume, Some(goal)) if goal.is_open() => {
+            return Commanded { resumes: Some(Arc::clone(&goal.objective)), ..Commanded::default() };
+        }
+        (GoalAsk::End(status), Some(goal)) if goal.is_open() => goal.ended(*status, None),
         // The last is done by the turn itself.
-        (GoalAsk::Show | GoalAsk::End(_) | GoalAsk::Set(_), _) => {
+        (GoalAsk::Show | GoalAsk::End(_) | GoalAsk::Resume | GoalAsk::Set(_), _) => {
             return tell("No goal is worked on here. /goal followed by one begins with it.".to_owned());
         }
     };
     let text = ended.told();
     let data = serde_json::to_value(ended).ok();
     let drawn = draw::set(read, "goal", ports, |pen| pen.custom(GOAL, data.as_ref()));
-    Commanded { text, drawn: Some(Box::new(drawn)) }
+    Commanded { text, drawn: Some(Box::new(drawn)), ..Commanded::default() }
 }
 
 /// The skills that there are, one to a line.
@@ -167,7 +171,7 @@ fn think(level: Option<&'static str>, read: Reading, settings: &Settings, ports:
             (None, Some(level)) => format!("Thinking: {level}, as configured."),
             (None, None) => "Thinking: as the provider chooses.".to_owned(),
         };
-        return Commanded { text, drawn: None };
+        return Commanded { text, ..Commanded::default() };
     };
     let text = match level {
         DEFAULT => "From now on, the model thinks as configured.".to_owned(),
@@ -175,7 +179,7 @@ fn think(level: Option<&'static str>, read: Reading, settings: &Settings, ports:
         level => format!("From now on, the model is asked for {level} thinking."),
     };
     let drawn = draw::set(read, "thinking", ports, |pen| pen.thinking_level(level));
-    Commanded { text, drawn: Some(Box::new(drawn)) }
+    Commanded { text, drawn: Some(Box::new(drawn)), ..Commanded::default() }
 }
 
 /// The last messages of the conversation.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::body::TurnBody;
-use domain::goal::GOAL;
+use domain::goal::{GOAL, Status};
 use domain::ids::{EntryId, Epoch, SessionId, SessionKey};
 use domain::queue;
 use domain::reset::Times;
@@ -142,6 +142,10 @@ impl Ledger {
             self.parent = drawn.append_parent;
         }
         for record in batch.records {
+            let record = match (record, &self.tally.goal) {
+                (Record::PauseGoal, Some(goal)) if goal.is_active() => Record::Goal(goal.ended(Status::Paused, None)),
+                (record, _) => record,
+            };
             let reason = if let Record::Reset(reason) = record { reason.word() } else { "" };
             let Some(kind) = kind_of(record, &batch.turn, setting) else { continue };
             let head = self.head(setting.wall_ms, ids);
@@ -206,6 +210,8 @@ fn kind_of(record: Record, turn: &Option<domain::ids::TurnId>, setting: &Setting
     Some(match record {
         Record::Reset(_) => EntryKind::Reset { first_kept: None },
         Record::Goal(goal) => note(GOAL, &goal),
+        // There is none that is worked on.
+        Record::PauseGoal => return None,
         Record::Run(run) => note(RUN, &run),
         Record::User => {
             let (accepted, body) = setting.said?;

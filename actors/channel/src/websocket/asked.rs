@@ -21,7 +21,7 @@ use crate::hub::outlet::Outlet;
 use crate::hub::{CHAT_PREFIX, Claim};
 use crate::json::Json;
 use crate::media::{self, NotKept, Upload};
-use crate::outcome::{Past, Refusal, Verdict, read_turn};
+use crate::outcome::{Past, Refusal, Verdict, read_turn_and_standing};
 
 /// Where the messages of a chat go.
 pub(super) struct Room {
@@ -205,7 +205,7 @@ impl Asked {
 
     /// Tells the outcome of a turn that ended earlier. One that is still open is being followed.
     async fn past(self, turn: TurnId, state: DuplicateState) {
-        let past = read_turn(&self.doors, &self.room.session, turn).await;
+        let past = read_turn_and_standing(&self.doors, &self.room.session, turn).await;
         let frames = match past {
             Past::Open => return self.claim.into_iter().for_each(Claim::keep),
             // The journal has it, so its end will be shown.

@@ -31,7 +31,7 @@ use crate::hub::outlet::{OUTLET_CHAT_BYTES, Outlet};
 use crate::hub::{Claim, Sink, Watch};
 use crate::json::Json;
 use crate::media;
-use crate::outcome::{Past, Refusal, read_turn};
+use crate::outcome::{Past, Refusal, read_turn_and_standing, standing};
 
 /// Messages of one connection whose verdict has not come; above it more are refused.
 const PENDING_MAX: usize = 16 * 1024;
@@ -191,25 +191,20 @@ impl Reader {
             let json = Json::event("goal_status").text("chat_id", chat_id).plain("turn_id", turn);
             self.frame(json.text("status", "running").done());
         }
-        let Some(cursor) = after.filter(|_| !followed) else { return };
         if pending.len() >= PENDING_MAX {
             return self.refuse_frame(chat_id, (None, None), Refusal::ProcessFull { retry_after_ms: FRAME_RETRY_MS });
         }
+        self.outlet.note(Note::GoalAsked { chat_id: chat_id.to_owned() }, 0);
         let (doors, outlet, chat_id) = (self.doors.clone(), Arc::clone(&self.outlet), chat_id.to_owned());
-        let claim = room.claim(&doors, cursor.turn);
+        let ended = after.filter(|_| !followed).map(|cursor| (cursor.turn, room.claim(&doors, cursor.turn)));
         pending.push(Box::pin(async move {
-            match read_turn(&doors, &room.session, cursor.turn).await {
-                Past::Ended(finished) => {
-                    // One that was claimed and ended meanwhile was shown.
-                    if claim.is_none_or(Claim::give_back) {
-                        for text in shows::past(&chat_id, cursor.turn, &finished, None) {
-                            push_frame(&outlet, text);
-                        }
-                    }
-                }
-                Past::Open => claim.into_iter().for_each(Claim::keep),
-                Past::Unknown | Past::Unreachable => {}
+            if let Some((turn, claim)) = ended {
+                tell_past(&doors, &outlet, &chat_id, &room, turn, claim).await;
             }
+            let goal = standing(&doors, &room.session).await.and_then(|standing| standing.goal);
+            let frame = goal.map(|goal| shows::goal(&chat_id, &goal));
+            let bytes = frame.as_ref().map_or(0, String::len);
+            outlet.note(Note::Goal { chat_id, frame }, bytes);
         }));
     }
 
@@ -352,6 +347,29 @@ impl Reader {
 
     fn close(&self, code: u16, reason: &'static str) {
         self.outlet.note(Note::Close { code, reason }, 0);
+    }
+}
+
+/// Tells how a turn ended that was over when its client came back.
+async fn tell_past(
+    doors: &Doors,
+    outlet: &Outlet<Note>,
+    chat_id: &str,
+    room: &Room,
+    turn: TurnId,
+    claim: Option<Claim>,
+) {
+    match read_turn_and_standing(doors, &room.session, turn).await {
+        Past::Ended(finished) => {
+            // One that was claimed and ended meanwhile was shown.
+            if claim.is_none_or(Claim::give_back) {
+                for text in shows::past(chat_id, turn, &finished, None) {
+                    push_frame(outlet, text);
+                }
+            }
+        }
+        Past::Open => claim.into_iter().for_each(Claim::keep),
+        Past::Unknown | Past::Unreachable => {}
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use domain::goal::Goal;
 use domain::ids::{Attempt, ToolCallId, TurnId};
 use protocol::turn::{Finished, Standing, TurnEvent, TurnProgress, TurnResult};
 
@@ -189,14 +190,18 @@ fn finish(frame: &Frame<'_>, stream: &Stream, finished: &Finished, out: &mut Vec
     let json = frame.of("turn_end", stream).text("result", finished.result.word());
     let json = json.maybe("into", finished.into.map(|turn| turn.to_string()).as_deref());
     let json = json.raw("latency_ms", finished.latency_ms).raw("usage", usage_json(finished.usage));
-    out.push(match &finished.standing {
-        Some(Standing { window_tokens, goal }) => {
-            let json = json.raw("context_window_tokens", window_tokens);
-            json.raw("goal_state", goal_json(goal.as_deref())).done()
-        }
-        None => json.done(),
-    });
+    out.push(standing(json, finished).done());
     out.push(frame.of("goal_status", stream).text("status", "idle").done());
+}
+
+/// How the session stands, if that is known.
+fn standing(json: Json, finished: &Finished) -> Json {
+    match &finished.standing {
+        Some(Standing { window_tokens, goal }) => {
+            json.raw("context_window_tokens", window_tokens).raw("goal_state", goal_json(goal.as_deref()))
+        }
+        None => json,
+    }
 }
 
 /// A call that began or ended.
@@ -286,8 +291,13 @@ pub(crate) fn past(chat_id: &str, turn: TurnId, finished: &Finished, client_turn
     }
     let json = of("turn_end").text("result", finished.result.word());
     let json = json.maybe("into", finished.into.map(|turn| turn.to_string()).as_deref());
-    out.push(json.raw("usage", usage_json(finished.usage)).raw("replayed", true).done());
+    out.push(standing(json.raw("usage", usage_json(finished.usage)), finished).raw("replayed", true).done());
     out
+}
+
+/// The goal of a chat, for a client that comes back.
+pub(crate) fn goal(chat_id: &str, goal: &Goal) -> String {
+    Json::event("goal_state").text("chat_id", chat_id).raw("goal_state", goal_json(Some(goal))).done()
 }
 
 #[cfg(test)]

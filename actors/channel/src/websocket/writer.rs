@@ -29,6 +29,10 @@ pub(crate) enum Note {
     Submitted { turn: TurnId, client_turn_id: Option<Arc<str>> },
     /// The verdict: these frames come before any event of the turn.
     Answered { submitted: TurnId, accepted: bool, frames: Vec<String> },
+    /// A client came back to a chat: its goal is being read.
+    GoalAsked { chat_id: String },
+    /// The goal that was read, told unless something newer was told meanwhile.
+    Goal { chat_id: String, frame: Option<String> },
     /// The last thing.
     Close { code: u16, reason: &'static str },
 }
@@ -58,6 +62,8 @@ struct Frames {
     held: HashMap<TurnId, Held>,
     /// Own turns that have not ended.
     open: HashSet<TurnId>,
+    /// Chats whose goal is being read, as long as nothing newer is known of it.
+    goals: HashSet<String>,
     texts: Vec<String>,
     pings: usize,
     close: Option<(u16, &'static str)>,
@@ -129,6 +135,14 @@ impl Frames {
             },
             Out::Note(Note::Frame(text)) => self.texts.push(text),
             Out::Note(Note::Ping) => self.pings += 1,
+            Out::Note(Note::GoalAsked { chat_id }) => {
+                self.goals.insert(chat_id);
+            }
+            Out::Note(Note::Goal { chat_id, frame }) => {
+                if self.goals.remove(&chat_id) {
+                    self.texts.extend(frame);
+                }
+            }
             Out::Note(Note::Close { code, reason }) => self.close = Some((code, reason)),
             Out::Note(Note::Submitted { turn, client_turn_id }) => {
                 self.held.insert(turn, Held { shown: Vec::new(), client_turn_id });
@@ -152,8 +166,23 @@ impl Frames {
     fn show(&mut self, shown: &Shown, showing: Showing, now_ms: u64) {
         let chat_id = shown.event.key.as_str().strip_prefix(CHAT_PREFIX).unwrap_or_default();
         self.shows.show(chat_id, shown, showing, now_ms, &mut self.texts);
-        if matches!(shown.event.what, TurnProgress::Finished(_)) {
-            self.open.remove(&shown.event.turn);
+        match &shown.event.what {
+            TurnProgress::Goal(_) => {
+                self.goals.remove(chat_id);
+            }
+            TurnProgress::Finished(finished) => {
+                self.open.remove(&shown.event.turn);
+                if finished.standing.is_some() {
+                    self.goals.remove(chat_id);
+                }
+            }
+            TurnProgress::Started
+            | TurnProgress::Delta(_)
+            | TurnProgress::Reasoning(_)
+            | TurnProgress::StreamEnd { .. }
+            | TurnProgress::ToolStarted { .. }
+            | TurnProgress::ToolEnded { .. }
+            | TurnProgress::Notice(_) => {}
         }
     }
 }

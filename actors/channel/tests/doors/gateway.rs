@@ -46,6 +46,9 @@ impl TranscriptReader for Files {
     fn all_known(&self) -> watch::Receiver<bool> {
         self.0.subscribe()
     }
+    fn is_there(&self, key: &SessionKey) -> io::Result<bool> {
+        Ok(self.read(key)?.is_some())
+    }
     fn read(&self, key: &SessionKey) -> io::Result<Option<Vec<String>>> {
         Ok((key.as_str() == "api:a/x").then(|| vec!["{\"a\":1}".to_owned(), "damaged".to_owned()]))
     }

@@ -23,7 +23,7 @@ use protocol::session::{Mail, NotClosed, NotRestored, QueueState, State, Status,
 use protocol::supervision::{ActorPath, Kind, TreeNode};
 use protocol::top::{SessionsTop, TopQuery, TopRow};
 use protocol::transcripts::{BroughtIn, Check, EndedPage, Page, TranscriptReader, Tree};
-use protocol::turn::{Finished, Lane, TurnEvent, TurnEvents, TurnProgress, TurnResult};
+use protocol::turn::{Finished, Lane, Standing, TurnEvent, TurnEvents, TurnProgress, TurnResult};
 use supervision::memory::{InlineOffload, PowerCutDisk, RuntimeClock, SeededIds};
 use supervision::ports::Ports;
 use testkit::deadline::with_deadline;
@@ -67,6 +67,8 @@ pub struct Backend {
     pub held_back: std::sync::atomic::AtomicBool,
     /// While it is there, verdicts wait in it.
     held: Mutex<Option<Vec<Tell>>>,
+    /// What the sessions work on.
+    pub goal: Mutex<Option<Arc<domain::goal::Goal>>>,
     /// The stops that came, and how many messages the journal had taken then.
     pub stops: Mutex<Vec<usize>>,
 }
@@ -94,6 +96,7 @@ impl World {
             writable: true.into(),
             held: Mutex::default(),
             held_back: false.into(),
+            goal: Mutex::default(),
             stops: Mutex::default(),
         });
         let ports = Ports {
@@ -359,6 +362,9 @@ impl TranscriptReader for Backend {
     fn all_known(&self) -> watch::Receiver<bool> {
         watch::channel(true).1
     }
+    fn is_there(&self, _: &SessionKey) -> std::io::Result<bool> {
+        Ok(false)
+    }
     fn read(&self, _: &SessionKey) -> std::io::Result<Option<Vec<String>>> {
         Ok(None)
     }
@@ -408,7 +414,13 @@ impl Sessions for Backend {
             Mail::CancelTurn { turn } => self.cancels.send(turn).unwrap(),
             Mail::Stop { all, reply } => {
                 self.stops.lock().unwrap().push(self.known.lock().unwrap().len());
-                let _ = reply.send(Stopped { cancelled: None, dropped: u32::from(all), waiting: 0, later: false });
+                let _ = reply.send(Stopped {
+                    cancelled: None,
+                    dropped: u32::from(all),
+                    waiting: 0,
+                    goal_paused: false,
+                    later: false,
+                });
             }
             Mail::Status { reply } => {
                 let _ = reply.send(Status {
@@ -430,6 +442,10 @@ impl Sessions for Backend {
             }
             Mail::Close { reply, .. } => drop(reply.send(Err(NotClosed::Busy))),
             Mail::Restore { reply } => drop(reply.send(Err(NotRestored::Nothing))),
+            Mail::Standing { reply } => {
+                let goal = self.goal.lock().unwrap().clone();
+                drop(reply.send(Standing { window_tokens: 9000, goal }));
+            }
             Mail::Queued(_)
             | Mail::Has { .. }
             | Mail::Run { .. }
@@ -442,7 +458,7 @@ impl Sessions for Backend {
         Ok(())
     }
     fn tell_live(&self, key: &SessionKey, mail: Mail) -> Result<(), Mail> {
-        if key.as_str().ends_with("asleep") {
+        if key.as_str().ends_with("asleep") || self.held_back.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(mail);
         }
         self.tell(key, mail).unwrap();

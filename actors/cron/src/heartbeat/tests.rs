@@ -45,6 +45,9 @@ impl TranscriptReader for Listed {
     fn all_known(&self) -> tokio::sync::watch::Receiver<bool> {
         tokio::sync::watch::channel(true).1
     }
+    fn is_there(&self, _: &SessionKey) -> io::Result<bool> {
+        Ok(false)
+    }
     fn read(&self, _: &SessionKey) -> io::Result<Option<Vec<String>>> {
         Ok(None)
     }

@@ -192,7 +192,8 @@ impl Handler<Mail> for Toy {
             }
             Mail::Stop { all, reply } => {
                 self.watched.stops.lock().unwrap().push(all);
-                let _ = reply.send(Stopped { cancelled: None, dropped: 0, waiting: 0, later: false });
+                let _ =
+                    reply.send(Stopped { cancelled: None, dropped: 0, waiting: 0, goal_paused: false, later: false });
             }
             Mail::Status { reply } => {
                 let status = Status {
@@ -213,6 +214,7 @@ impl Handler<Mail> for Toy {
             | Mail::Queue { .. }
             | Mail::ReadTurn { .. }
             | Mail::Has { .. }
+            | Mail::Standing { .. }
             | Mail::Run { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }

@@ -53,15 +53,15 @@ impl Session {
             }
             if matches!(command, Command::Refresh { .. }) {
                 shared.system.refresh(ports);
-                return Ok((standing, Some(Commanded { text: answers::REFRESHED.to_owned(), drawn: None })));
+                return Ok((standing, Some(Commanded { text: answers::REFRESHED.to_owned(), ..Commanded::default() })));
             }
             if let Command::Trigger(name) = &command {
                 let text = trigger::follow(shared.triggers.as_deref(), name.as_deref(), &target, work.0);
-                return Ok((standing, Some(Commanded { text, drawn: None })));
+                return Ok((standing, Some(Commanded { text, ..Commanded::default() })));
             }
             if command == Command::Skills {
                 let skills = if shared.system.remembers(kind) { shared.system.skills() } else { Vec::new() };
-                return Ok((standing, Some(Commanded { text: answers::skills(&skills), drawn: None })));
+                return Ok((standing, Some(Commanded { text: answers::skills(&skills), ..Commanded::default() })));
             }
             let read = reading::read(&source, shared.window_tokens, None)?;
             let commanded = answers::follow(&command, read, &source, (&shared.config, kind), ports)?;
@@ -89,7 +89,7 @@ impl Session {
         };
         if open < needed {
             let text = answers::CLOSED.to_owned();
-            self.step(Input::Commanded(Box::new(Commanded { text, drawn: None })), ctx);
+            self.step(Input::Commanded(Box::new(Commanded { text, ..Commanded::default() })), ctx);
             return;
         }
         let (life, (reply, told)) = (self.life, oneshot::channel());
@@ -102,7 +102,7 @@ impl Session {
             }
             let told = told.unwrap_or_else(|_| Err(answers::NO_MEMORY.to_owned()));
             let text = told.unwrap_or_else(|why| why);
-            session.step(Input::Commanded(Box::new(Commanded { text, drawn: None })), ctx);
+            session.step(Input::Commanded(Box::new(Commanded { text, ..Commanded::default() })), ctx);
             session.note();
         }));
     }
@@ -127,7 +127,7 @@ impl Session {
             }
             Err(error) => {
                 tracing::warn!(session = %self.lease.key(), %error, "transcript cannot be read");
-                Commanded { text: answers::UNREADABLE.to_owned(), drawn: None }
+                Commanded { text: answers::UNREADABLE.to_owned(), ..Commanded::default() }
             }
         };
         self.step(Input::Commanded(Box::new(commanded)), ctx);

@@ -305,14 +305,14 @@ const NOTHING_TO_DO: &str = "there is nothing to summarise yet";
 fn told(drawn: Result<Drawn, EditError>) -> Commanded {
     let drawn = match drawn {
         Ok(drawn) => drawn,
-        Err(error) => return Commanded { text: format!("Nothing was changed: {error}."), drawn: None },
+        Err(error) => return Commanded { text: format!("Nothing was changed: {error}."), ..Commanded::default() },
     };
     if drawn.word == FAILED_WORD {
         let text = format!(
             "The model could not sum up the earlier messages this time. Nothing was changed. When that happens {FAILURES_MAX} \
              times in a row, they are archived as they are."
         );
-        return Commanded { text, drawn: Some(Box::new(drawn)) };
+        return Commanded { text, drawn: Some(Box::new(drawn)), ..Commanded::default() };
     }
     let size = drawn.compacted.as_ref().map_or_else(String::new, |compacted| {
         format!("about {} → {} tokens", compacted.tokens_before, compacted.tokens_after)
@@ -322,7 +322,11 @@ fn told(drawn: Result<Drawn, EditError>) -> Commanded {
     } else {
         format!("Summarised: {size}.")
     };
-    Commanded { text: format!("{text} Nothing was removed from the transcript."), drawn: Some(Box::new(drawn)) }
+    Commanded {
+        text: format!("{text} Nothing was removed from the transcript."),
+        drawn: Some(Box::new(drawn)),
+        ..Commanded::default()
+    }
 }
 
 impl Handler<Summarised> for Session {

@@ -118,6 +118,7 @@ impl Session {
             | Mail::CancelTurn { .. }
             | Mail::ReadTurn { .. }
             | Mail::Has { .. }
+            | Mail::Standing { .. }
             | Mail::Run { .. } => {}
         }
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::goal::Status;
 use domain::ids::{Attempt, SessionId, TurnId};
 use domain::keys::SessionKind;
 use protocol::journal::Line;
@@ -146,6 +147,7 @@ impl Session {
     pub(super) fn about(&self, live: &Live) -> About {
         let tally = live.ledger.tally();
         let Settings { name, preset } = self.settings_of(live);
+        let goal = tally.goal.as_ref().filter(|goal| matches!(goal.status, Status::Active | Status::Paused));
         About {
             model: preset.model,
             preset: name,
@@ -153,7 +155,8 @@ impl Session {
             context_window_tokens: preset.context_window_tokens,
             last: tally.last,
             fill: tally.fill(live.context.as_deref().map(Context::shown)),
-            goal: tally.goal.as_ref().filter(|goal| goal.is_active()).map(|goal| Arc::clone(&goal.objective)),
+            goal: goal.map(|goal| Arc::clone(&goal.objective)),
+            goal_paused: goal.is_some_and(|goal| !goal.is_active()),
             messages: tally.messages,
             unwritten: live.view.pending().to_vec(),
         }

@@ -8,8 +8,10 @@ use protocol::journal::LeftBy;
 use protocol::metrics::{ByKind, ByResult};
 use protocol::supervision::EventName;
 use protocol::turn::{Standing, TurnEvent, TurnProgress, TurnResult};
+use tokio::sync::oneshot;
 
-use super::{Life, Session};
+use super::live::Live;
+use super::{Life, Session, answer};
 use crate::turn::{Shown, Verdict};
 
 // === impl Session ===
@@ -18,11 +20,20 @@ impl Session {
     pub(super) fn emit(&self, shown: Shown) {
         let Shown { turn, attempt, seq, mut what } = shown;
         if let (TurnProgress::Finished(finished), Life::Live(live)) = (&mut what, &self.state) {
-            let window_tokens = self.settings_of(live).preset.context_window_tokens;
-            let goal = live.ledger.tally().goal.clone();
-            Arc::make_mut(finished).standing = Some(Standing { window_tokens, goal });
+            Arc::make_mut(finished).standing = Some(self.standing(live));
         }
         self.shared.events.emit(TurnEvent { key: self.lease.key().clone(), turn, attempt, seq, what });
+    }
+
+    pub(super) fn tell_standing(&self, reply: oneshot::Sender<Standing>) {
+        if let Life::Live(live) = &self.state {
+            answer(reply, self.standing(live));
+        }
+    }
+
+    fn standing(&self, live: &Live) -> Standing {
+        let window_tokens = self.settings_of(live).preset.context_window_tokens;
+        Standing { window_tokens, goal: live.ledger.tally().goal.clone() }
     }
 
     /// Tells of a turn that was cut and goes on.

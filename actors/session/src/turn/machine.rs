@@ -219,7 +219,7 @@ impl Machine {
         self.begin_next(now, &mut out);
         let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
         let waiting = count(self.inbox.len() - self.inbox.cancelled());
-        (Stopped { cancelled, dropped: count(dropped), waiting, later: false }, out)
+        (Stopped { cancelled, dropped: count(dropped), waiting, goal_paused: false, later: false }, out)
     }
 
     /// The state word.

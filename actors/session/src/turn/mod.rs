@@ -307,6 +307,8 @@ pub enum Record {
     Reset(Reason),
     /// What the session works on from now on, or how that ended.
     Goal(Goal),
+    /// The goal waits for a person, if one is worked on.
+    PauseGoal,
     /// What the session was sent to do: that of the running turn's body.
     Run(Arc<RunSpec>),
     /// What the user said: the content of the running turn's body.
@@ -360,6 +362,7 @@ impl Batch {
         let anew = self.records.iter().find_map(|record| match record {
             Record::Reset(reason) => Some(format!("reset: {}", reason.word())),
             Record::Goal(_)
+            | Record::PauseGoal
             | Record::Run(_)
             | Record::User
             | Record::Said(_)
@@ -394,6 +397,8 @@ pub struct Commanded {
     pub text: String,
     /// What it appends.
     pub drawn: Option<Box<Drawn>>,
+    /// The goal that the turn is to go on with: then it is a message.
+    pub resumes: Option<Arc<str>>,
 }
 
 /// A turn event without the session's key.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use domain::chat::{AssistantMessage, Message};
-use domain::goal::{CONTINUATIONS_MAX, Goal, declared};
+use domain::goal::{CONTINUATIONS_MAX, Goal, Status, declared};
 use domain::prompt::Nudge;
 
 use super::recover::Written;
@@ -68,6 +68,14 @@ impl Pursuit {
         }
     }
 
+    /// A person stops the work on it.
+    pub fn pause(&mut self) {
+        if let Some(paused) = self.active().map(|goal| goal.ended(Status::Paused, None)) {
+            self.goal = Some(Arc::new(paused));
+            self.news = true;
+        }
+    }
+
     /// What people are to be told of the goal; to be asked when all that was written of it is durable.
     pub fn take_news(&mut self) -> Option<Arc<Goal>> {
         let news = std::mem::take(&mut self.news);
@@ -123,7 +131,6 @@ impl Pursuit {
 
 #[cfg(test)]
 mod tests {
-    use domain::goal::Status;
     use proptest::prelude::*;
 
     use super::*;

@@ -318,6 +318,11 @@ impl Running {
         let text = why.notice().to_owned();
         let reason = Some(why.reason());
         let ending = Ending { result: TurnResult::Cancelled, reason, text, stop, model };
+        if why == Cancelled::Stopped && self.command.is_none() {
+            // Else whatever comes next, perhaps an event, would go on with it.
+            batch.records.push(Record::PauseGoal);
+            self.pursuit.pause();
+        }
         batch.records.push(Record::Assistant(message, Some(TurnClose::Cancelled)));
         self.end(batch, TurnEnd::Cancelled { why: why.word().into() }, ending)
     }

@@ -87,6 +87,8 @@ impl Stage {
             sessions: world.clone(),
             watch: world.clone(),
             notes: NOTES.into(),
+            fork: Arc::new(|_| Err("nothing is forked here".to_owned())),
+            tree_tokens: 0,
         };
         let keeper = Keeper::start(&kernel, &LocalPlacement::new(), RestartPolicy::default(), deps);
         Self { disk, world, log, metrics, kernel, keeper }

@@ -113,6 +113,7 @@ impl Sessions for World {
             | Mail::Queue { .. }
             | Mail::Status { .. }
             | Mail::Has { .. }
+            | Mail::Standing { .. }
             | Mail::Edit { .. }
             | Mail::Condense { .. }
             | Mail::Close { .. }

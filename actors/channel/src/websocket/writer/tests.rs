@@ -1,6 +1,7 @@
 //! What becomes of clients that read and of one that does not, in virtual time.
 
 use axum::extract::ws::Message;
+use domain::goal::Goal;
 use domain::ids::{Attempt, SessionKey};
 use futures::StreamExt;
 use futures::channel::mpsc;
@@ -13,6 +14,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::hub::outlet::{OUTLET_BYTES_MAX, Outflow};
 use crate::hub::{Hub, Watch};
+use crate::websocket::shows;
 
 /// A client whose network holds so many frames that it has not read.
 struct Client {
@@ -20,6 +22,7 @@ struct Client {
     outflow: Outflow,
     gone: CancellationToken,
     writer: JoinHandle<()>,
+    outlet: Arc<Outlet<Note>>,
     _watch: Watch,
 }
 
@@ -35,14 +38,14 @@ impl Client {
         let (socket, frames) = mpsc::channel(unread_max);
         let writer = Writer {
             clock: RuntimeClock::new(),
-            outlet,
+            outlet: Arc::clone(&outlet),
             showing: Showing::default(),
             stopping: CancellationToken::new(),
             cut: CancellationToken::new(),
             gone: gone.clone(),
         };
         let writer = tokio::spawn(writer.run(socket.sink_map_err(axum::Error::new)));
-        Self { frames, outflow, gone, writer, _watch: watch }
+        Self { frames, outflow, gone, writer, outlet, _watch: watch }
     }
 
     /// What it reads until its connection ends, or until there is nothing for now.
@@ -142,4 +145,26 @@ async fn what_waits_for_a_client_that_reads_nothing_is_merged_until_it_is_too_mu
     slow.writer.await.unwrap();
     assert!(slow.gone.is_cancelled() && !other.gone.is_cancelled());
     assert_eq!((other.outflow.slow.get(), other.outflow.bytes.get()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_goal_that_was_read_is_told_unless_something_newer_was_told_meanwhile() {
+    let goal = |event: &Value| event["goal_state"]["objective"].as_str().map(str::to_owned);
+    let read = || Note::Goal { chat_id: "a".into(), frame: Some(shows::goal("a", &Goal::new("as it was read"))) };
+    let new = || TurnProgress::Goal(Arc::new(Goal::new("new")));
+    for (meanwhile, told) in [
+        (vec![TurnProgress::Delta("x".into())], vec!["as it was read"]),
+        (vec![new()], vec!["new"]),
+        (vec![new(), TurnProgress::Delta("x".into())], vec!["new"]),
+    ] {
+        let hub = Hub::new();
+        let mut client = Client::connect(&hub, 100);
+        let mut turns = Turns { hub: Arc::clone(&hub), seq: 0 };
+        client.outlet.note(Note::GoalAsked { chat_id: "a".into() }, 0);
+        meanwhile.into_iter().for_each(|what| turns.emit(1, what));
+        client.outlet.note(read(), 0);
+        client.outlet.note(read(), 0);
+        let (events, _) = client.read().await;
+        assert_eq!(events.iter().filter_map(goal).collect::<Vec<_>>(), told);
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! `/new` is done here, the others outside: [`Effect::Command`] is answered with [`Input::Commanded`](crate::turn::Input).
 //! `/new` with a text behind it is a message, with which the conversation begins anew, `/goal` with one a message with
-//! which the work on a goal begins, and `/reset soft` with one a message before which everything is read anew. A message
+//! which the work on a goal begins, `/goal resume` one with which it goes on, and `/reset soft` with one a message before which everything is read anew. A message
 //! whose answer came with it ends like a command, but it and its answer are part of the conversation.
 
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use super::Machine;
 use crate::turn::running::{Phase, Running};
 use crate::turn::{Commanded, Effect, Now};
 
+/// What the model is told in place of `/goal resume`.
+const RESUMES: &str = "Go on with the goal.";
 const BEGINS_ANEW: &str = "A new conversation begins. The model no longer sees what was said before.";
 
 // === impl Running ===
@@ -92,6 +94,16 @@ impl Machine {
             return;
         };
         turn.progress = now.mono;
+        if let Some(objective) = commanded.resumes {
+            turn.command = None;
+            turn.body = instead(&turn.body, RESUMES.to_owned());
+            // What was cut has set it already.
+            if !turn.user_written {
+                turn.pursuit.set(&objective);
+            }
+            self.ask_permit(out);
+            return;
+        }
         let mut batch = turn.told(commanded.text, &self.rules);
         batch.edit = commanded.drawn;
         self.save(batch, out);

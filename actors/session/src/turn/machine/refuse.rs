@@ -31,7 +31,7 @@ impl Claims {
         let mut claims = Self::default();
         for record in &batch.records {
             match record {
-                Record::Reset(_) | Record::Said(_) | Record::Queue(_) | Record::Run(_) => {}
+                Record::Reset(_) | Record::PauseGoal | Record::Said(_) | Record::Queue(_) | Record::Run(_) => {}
                 Record::Goal(goal) => claims.goal |= goal.is_active(),
                 Record::User => claims.user = true,
                 Record::Assistant(message, _) => claims.calls |= !message.calls.is_empty(),

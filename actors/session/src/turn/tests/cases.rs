@@ -82,7 +82,7 @@ fn a_stop_awaits_the_running_tool_and_answers_the_others() {
     assert!(world.commits.is_empty());
     world.take(Step::ToolEnds(0));
     world.take(Step::Durable);
-    assert_eq!(world.commits[0].records.len(), 3, "two results and the notice");
+    assert_eq!(world.commits[0].records.len(), 4, "two results, a goal would pause, and the notice");
     world.take(Step::Durable);
     assert_eq!(world.finished[&turn_id(1)], TurnResult::Cancelled);
 }

@@ -24,6 +24,7 @@ pub(super) fn declares(status: Status) -> Box<AssistantMessage> {
 fn follow(goal: &mut Option<Arc<Goal>>, record: &Record) {
     match record {
         Record::Goal(new) => *goal = Some(Arc::new(new.clone())),
+        Record::PauseGoal => pause(goal),
         Record::Reset(_) => *goal = None,
         Record::User
         | Record::Run(_)
@@ -31,6 +32,12 @@ fn follow(goal: &mut Option<Arc<Goal>>, record: &Record) {
         | Record::Queue(_)
         | Record::Assistant(..)
         | Record::Tool(_) => {}
+    }
+}
+
+fn pause(goal: &mut Option<Arc<Goal>>) {
+    if let Some(active) = goal.as_deref().filter(|goal| goal.is_active()) {
+        *goal = Some(Arc::new(active.ended(Status::Paused, None)));
     }
 }
 
@@ -90,6 +97,10 @@ impl World {
         let under_way = self.commits.iter().flat_map(|batch| &batch.records);
         under_way.for_each(|record| follow(&mut seen, record));
         self.goals.seen = seen;
+    }
+
+    pub(super) fn pause_goal(&mut self) {
+        pause(&mut self.goals.kept);
     }
 
     pub(super) fn keep_goal(&mut self, turn: TurnId, goal: Goal) {
@@ -236,4 +247,19 @@ fn an_answer_that_stays_cut_is_sent_no_further() {
         }
     }
     assert_eq!(world.finished[&turn_id(1)], TurnResult::Done);
+}
+
+#[test]
+fn what_a_stop_interrupts_is_worked_on_no_further_and_events_begin_nothing_either() {
+    for (before, stop) in [(0, Step::Stop(false)), (3, Step::Stop(true))] {
+        let mut world = pursuing();
+        (0..before).for_each(|_| sent_on(&mut world));
+        world.take(stop);
+        world.settle();
+        assert_eq!(world.finished[&turn_id(1)], TurnResult::Cancelled);
+        assert_eq!(world.goals.kept.as_deref().map(|goal| goal.status), Some(Status::Paused));
+        world.take(Step::Enqueue);
+        world.settle();
+        assert_eq!((world.finished[&turn_id(2)], world.turns[&turn_id(2)].continued), (TurnResult::Done, 0));
+    }
 }

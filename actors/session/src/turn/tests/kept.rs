@@ -39,7 +39,7 @@ pub(super) fn has_result(kept: &Kept, id: &ToolCallId) -> bool {
 
 pub(super) fn keep(kept: &mut Kept, record: Record) {
     match record {
-        Record::Said(_) | Record::Queue(_) | Record::Goal(_) => panic!("not in these lives"),
+        Record::Said(_) | Record::Queue(_) | Record::Goal(_) | Record::PauseGoal => panic!("not in these lives"),
         Record::Run(_) => assert!(!std::mem::replace(&mut kept.run, true) && !kept.user, "it is sent twice"),
         Record::Reset(_) => assert!(!kept.user, "a reset after the question"),
         Record::User => {

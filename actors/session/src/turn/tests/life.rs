@@ -23,7 +23,7 @@ impl World {
             }
             Step::Follow if std::mem::take(&mut self.command) => {
                 let drawn = Some(Box::default());
-                self.give(Input::Commanded(Box::new(Commanded { text: "told".to_owned(), drawn })));
+                self.give(Input::Commanded(Box::new(Commanded { text: "told".to_owned(), drawn, resumes: None })));
             }
             Step::Woke if std::mem::take(&mut self.wakes) => {
                 self.now.mono += self.queue.debounce;

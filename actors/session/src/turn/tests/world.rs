@@ -243,6 +243,7 @@ impl World {
                 match record {
                     Record::Said(accepted) => self.said(turn, accepted.seq.0, &batch.ended),
                     Record::Goal(goal) => self.keep_goal(turn, goal),
+                    Record::PauseGoal => self.pause_goal(),
                     record @ (Record::Reset(_)
                     | Record::User
                     | Record::Run(_)
