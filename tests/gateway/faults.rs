@@ -77,7 +77,7 @@ const CONTEXT: &[(&str, &str)] = &[
     ("a billing cap costs 390 failing calls", "an_account_without_credit_is_asked_once_and_not_for_each_message"),
     ("413 is not treated as overflow", "a_model_that_refuses_a_request_as_too_long_gets_a_shorter_one_once"),
     ("big tool results survive compaction", "big_results_of_the_running_turn_go_before_the_conversation"),
-    ("consolidation fails silently", "whatever_the_model_does_instead_the_part_is_archived_as_it_is"),
+    ("consolidation fails silently", "whatever_the_model_does_instead_the_last_time_the_part_is_archived_as_it_is"),
     ("consolidation wipes the pending delivery", "replies_that_wait_outlive_a_compaction_and_a_kill"),
     (
         "old tool failures teach the model that a tool is broken",
