@@ -41,6 +41,17 @@ pub enum HistorySource {
     Request,
 }
 
+/// Who is told how a message fared, and so what can be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// Whoever talks with the session.
+    Chat,
+    /// A client that brings the history with each request.
+    Client,
+    /// The session that sent a sub-agent off.
+    Parent,
+}
+
 /// One user message on its way into a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnBody {
@@ -81,6 +92,15 @@ impl TurnBody {
             run: None,
             saying: None,
             says: None,
+        }
+    }
+
+    /// Who reads what comes of it.
+    pub fn reader(&self) -> Reader {
+        match self.history {
+            _ if self.run.is_some() => Reader::Parent,
+            HistorySource::Session => Reader::Chat,
+            HistorySource::Request => Reader::Client,
         }
     }
 

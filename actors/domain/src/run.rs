@@ -95,9 +95,10 @@ fn is_zero(number: &u32) -> bool {
 // === impl RunId ===
 
 impl RunId {
-    /// That of a call.
-    pub fn of_call(turn: TurnId, call: &ToolCallId) -> Self {
-        Self(uuid::Uuid::new_v5(&turn.0, call.0.as_bytes()))
+    /// That of a call which asks for this. Models use the ids of calls again in later rounds of a turn: what is asked for tells
+    /// the calls apart, and is the same when a turn that crashed makes its call again.
+    pub fn of_call(turn: TurnId, call: &ToolCallId, asks: &str) -> Self {
+        Self(uuid::Uuid::new_v5(&turn.0, format!("{}\0{asks}", call.0).as_bytes()))
     }
 }
 
@@ -223,9 +224,11 @@ pub(crate) mod tests {
             assert_eq!((Key::from(&key).subagent_depth(), run_of(&key)), (1, Some(RunId(Uuid::from_u128(7)))));
         }
         let (turn, call) = (TurnId(Uuid::from_u128(3)), ToolCallId("call_1".into()));
-        assert_eq!(RunId::of_call(turn, &call), RunId::of_call(turn, &call));
-        assert_ne!(RunId::of_call(turn, &call), RunId::of_call(TurnId(Uuid::from_u128(4)), &call));
-        assert_ne!(RunId::of_call(turn, &call), RunId::of_call(turn, &ToolCallId("call_2".into())));
+        let first = RunId::of_call(turn, &call, "count");
+        assert_eq!(first, RunId::of_call(turn, &call, "count"));
+        assert_ne!(first, RunId::of_call(TurnId(Uuid::from_u128(4)), &call, "count"));
+        assert_ne!(first, RunId::of_call(turn, &ToolCallId("call_2".into()), "count"));
+        assert_ne!(first, RunId::of_call(turn, &call, "write"), "the id is used once more");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! so that a later incarnation can drop what belongs to an earlier one.
 
 use actix::Recipient;
-use domain::body::HistorySource;
+use domain::body::Reader;
 use domain::chat::AssistantMessage;
 use domain::ids::SessionKey;
 use domain::prompt::again;
@@ -173,10 +173,10 @@ pub struct Failure {
 // === impl Failure ===
 
 impl Failure {
-    /// What the user is told in place of an answer: what is wrong, what to do about it, and how it showed. `history`: where
-    /// the conversation stands.
-    pub fn told(&self, provider: &str, model: &str, history: HistorySource) -> String {
-        let go_on = format!("{} to have it answered", again(history));
+    /// What the user is told in place of an answer: what is wrong, what to do about it, and how it showed. `reader`: who that
+    /// is.
+    pub fn told(&self, provider: &str, model: &str, reader: Reader) -> String {
+        let go_on = format!("{} to have it answered", again(reader));
         let what = match self.kind {
             // How it showed is all that there is to say.
             FailureKind::Transient => return format!("{}. {go_on}.", self.detail.trim_end_matches('.')),
@@ -218,15 +218,17 @@ mod tests {
             (ContextTooLong, "too long for the model, also after it was summarised. Start a new one with /new"),
             (Refused, "x refused this request. Check that it has the model big"),
         ] {
-            let told = Failure { kind, detail: "x answered 400".to_owned() }.told("x", "big", HistorySource::Session);
+            let told = Failure { kind, detail: "x answered 400".to_owned() }.told("x", "big", Reader::Chat);
             assert!(told.contains(part) && told.ends_with(". (x answered 400)"), "{told}");
         }
         for how in ["x answered 500", "x cannot be reached: refused", "x broke off in the middle of its answer: reset."]
         {
             let failure = Failure { kind: Transient, detail: how.to_owned() };
-            let told = failure.told("x", "big", HistorySource::Session);
-            let brought = failure.told("x", "big", HistorySource::Request);
+            let told = failure.told("x", "big", Reader::Chat);
+            let brought = failure.told("x", "big", Reader::Client);
             assert!(brought.ends_with(". Send the same request again to have it answered."), "{brought}");
+            let parents = failure.told("x", "big", Reader::Parent);
+            assert!(parents.ends_with("`subagents` (send), or spawn another one, to have it answered."), "{parents}");
             let how = how.trim_end_matches('.');
             assert_eq!(
                 told,

@@ -123,6 +123,8 @@ struct Run {
     turn: TurnId,
     since_ms: u64,
     waits: bool,
+    /// It was stopped with its parent: nobody wants to hear of a turn that ends for that.
+    dropped: bool,
     state: State,
     /// Turns for what it was told when it had begun, as far as they have not ended.
     later: Vec<TurnId>,
@@ -181,11 +183,12 @@ impl Machine {
                 out.push(Effect::Cancelled(ask, open.is_some()));
             }
             Input::CancelChildren { parent, turn } => {
-                let of_turn = |run: &&Run| turn.is_none_or(|turn| run.spec.turn == turn);
-                let open = self.runs.values().filter(|run| run.works() && !run.spec.detached);
-                let children = open.filter(|run| run.spec.parent == parent).filter(of_turn);
-                let drop = |run: &Run, turn| Effect::Drop { key: run.key.clone(), turn };
-                out.extend(children.flat_map(|run| run.turns().map(move |turn| drop(run, turn))));
+                let of_turn = |run: &Run| turn.is_none_or(|turn| run.spec.turn == turn);
+                let open = self.runs.values_mut().filter(|run| run.works() && !run.spec.detached);
+                for run in open.filter(|run| run.spec.parent == parent).filter(|run| of_turn(run)) {
+                    run.dropped = true;
+                    out.extend(run.turns().map(|turn| Effect::Drop { key: run.key.clone(), turn }));
+                }
                 if let Some(stopped) = self.stopped.as_mut().filter(|stopped| stopped.len() < STOPPED_MAX) {
                     stopped.insert((parent, turn));
                 }
@@ -247,7 +250,7 @@ impl Machine {
             Ok((key, spec)) => {
                 out.push(Effect::Begin { spec: Arc::clone(&spec), turn, waits });
                 let state = State::Starting { asks: vec![ask], end: None };
-                let run = Run { key, turn, since_ms, waits, state, later: Vec::new(), used: 0, spec };
+                let run = Run { key, turn, since_ms, waits, dropped: false, state, later: Vec::new(), used: 0, spec };
                 self.runs.insert(run.spec.run, run);
             }
         }
@@ -293,7 +296,7 @@ impl Machine {
             return;
         }
         let (state, later) = (State::Running, Vec::new());
-        let run = Run { key, turn, since_ms, waits: false, state, later, used: 0, spec };
+        let run = Run { key, turn, since_ms, waits: false, dropped: false, state, later, used: 0, spec };
         self.notes.push(run.began());
         self.follow(run, out);
     }
@@ -309,7 +312,8 @@ impl Machine {
             return;
         }
         run.used = run.used.saturating_add(tokens(end.usage));
-        run.state = ended(end, run.waits);
+        let unheard = run.dropped && end.result == TurnResult::Cancelled;
+        run.state = ended(end, run.waits || unheard);
         self.notes.extend(run.note_of_end());
         self.ended.push_back(run.spec.run);
         self.forget();
@@ -337,7 +341,7 @@ impl Machine {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|Waiting { ask, runs, any }| {
             let over = |run: &RunId| self.runs.get(run).is_none_or(Run::is_over);
-            let ready = if *any { runs.iter().any(over) } else { runs.iter().all(over) };
+            let ready = if *any && !runs.is_empty() { runs.iter().any(over) } else { runs.iter().all(over) };
             if ready {
                 let over: Vec<RunId> = runs.iter().copied().filter(over).collect();
                 out.push(Effect::Rows(*ask, self.rows_of(&over)));

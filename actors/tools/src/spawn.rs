@@ -124,7 +124,7 @@ impl Tool for Spawn {
 }
 
 fn spec_of(call: &Call, offer: &Offer) -> Result<RunSpec, String> {
-    let task = call.text("task").unwrap_or_default();
+    let task = call.text("task").filter(|task| !task.trim().is_empty()).ok_or("`task` says nothing.")?;
     let label = call.text("label").map(str::trim).filter(|label| !label.is_empty());
     let label = label.map_or_else(|| label_of(task), |label| one_line(first_chars(label, LABEL_CHARS_MAX)));
     own_agent(call)?;
@@ -132,7 +132,7 @@ fn spec_of(call: &Call, offer: &Offer) -> Result<RunSpec, String> {
     let whole = |name: &str| u32::try_from(number(name)).unwrap_or(u32::MAX);
     let timeout_s = whole("timeout");
     Ok(RunSpec {
-        run: RunId::of_call(call.stamp.turn, &call.id),
+        run: RunId::of_call(call.stamp.turn, &call.id, task),
         parent: call.key.clone(),
         turn: call.stamp.turn,
         source: call.source.clone(),

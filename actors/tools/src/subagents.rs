@@ -155,7 +155,7 @@ async fn say(call: &Call, keeper: &Recipient<RunMail>, named: &[RunRow], saying:
     let Some(text) = text else { return Outcome::error("Error: send and steer need runs and a message.") };
     for row in named {
         let (reply, taken) = oneshot::channel();
-        let id = RunId::of_call(call.stamp.turn, &call.id).to_string().into();
+        let id = RunId::of_call(call.stamp.turn, &call.id, text).to_string().into();
         let (parent, run, text) = (call.key.clone(), row.run, text.to_owned());
         if tell(keeper, RunMail::Say { parent, run, id, saying, text, by: None, reply }).is_err() {
             return Outcome::error(GONE);

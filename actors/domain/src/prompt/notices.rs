@@ -1,6 +1,6 @@
 //! What the user is told in place of an answer.
 
-use crate::body::HistorySource;
+use crate::body::Reader;
 use crate::goal::CONTINUATIONS_MAX;
 use crate::ids::TurnId;
 
@@ -22,10 +22,11 @@ pub const EMPTY_ANSWER: &str =
 
 /// Told to the user when the model said nothing about what it did in all its tool rounds. Who brings the history along has
 /// none of what the tools said, so nothing can go on there.
-pub fn max_rounds_notice(rounds: u32, history: HistorySource) -> String {
-    let next = match history {
-        HistorySource::Session => "Say `continue` to let me go on.",
-        HistorySource::Request => {
+pub fn max_rounds_notice(rounds: u32, reader: Reader) -> String {
+    let next = match reader {
+        Reader::Chat => "Say `continue` to let me go on.",
+        Reader::Parent => "Send me on with the tool `subagents` (send) to let me go on.",
+        Reader::Client => {
             "What the tools showed me is not part of the history that you send, so a further request begins anew: ask for \
              less at once."
         }
@@ -62,8 +63,8 @@ pub fn failed_notice(detail: &str) -> String {
 }
 
 /// Stands in place of the answer of a turn that made no progress for that long.
-pub fn stuck_notice(seconds: u64, waited_for: &str, history: HistorySource) -> String {
-    let next = again(history);
+pub fn stuck_notice(seconds: u64, waited_for: &str, reader: Reader) -> String {
+    let next = again(reader);
     format!(
         "The turn made no progress for {seconds} seconds while it waited for {waited_for}, and was stopped. {next} to try \
          once more."
@@ -72,10 +73,11 @@ pub fn stuck_notice(seconds: u64, waited_for: &str, history: HistorySource) -> S
 
 /// How somebody has a message answered that was not: the begin of a sentence. It stands in the session, so nobody is told
 /// to send it again there: the model would see it twice.
-pub fn again(history: HistorySource) -> &'static str {
-    match history {
-        HistorySource::Session => "Your message stands in the conversation: say `go on`",
-        HistorySource::Request => "Send the same request again",
+pub fn again(reader: Reader) -> &'static str {
+    match reader {
+        Reader::Chat => "Your message stands in the conversation: say `go on`",
+        Reader::Client => "Send the same request again",
+        Reader::Parent => "Send it on with the tool `subagents` (send), or spawn another one,",
     }
 }
 

@@ -1,4 +1,4 @@
-use domain::body::HistorySource;
+use domain::body::Reader;
 use domain::chat::{Content, Message, StopReason};
 use domain::ids::{Attempt, Epoch, SessionKey, TurnId};
 use domain::request::ToolChoice;
@@ -289,7 +289,7 @@ fn an_account_without_credit_is_asked_once_and_not_for_each_message() {
             scene.complete("[[error=quota]]").await;
             let failure = scene.failed().await;
             assert_eq!(failure.kind, FailureKind::Billing);
-            assert!(failure.told("test", "m", HistorySource::Session).contains("no credit left"), "{failure}");
+            assert!(failure.told("test", "m", Reader::Chat).contains("no credit left"), "{failure}");
         }
         assert_eq!(model.stats().requests, 1);
     });

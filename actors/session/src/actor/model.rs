@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context as Ctx, WrapFuture};
-use domain::body::HistorySource;
+use domain::body::Reader;
 use domain::budget::text_tokens;
 use domain::prompt::failed_notice;
 use domain::scope::Scope;
@@ -235,8 +235,8 @@ impl Session {
                 self.step(Input::Completed(message), ctx);
             }
             Event::Failed { failure, .. } => {
-                let history = live.machine.body().map_or(HistorySource::Session, |(_, body, _)| body.history);
-                let text = failure.told(&self.shared.config.provider, &self.model_of_turn(), history);
+                let reader = live.machine.body().map_or(Reader::Chat, |(_, body, _)| body.reader());
+                let text = failure.told(&self.shared.config.provider, &self.model_of_turn(), reader);
                 if failure.kind == FailureKind::ContextTooLong {
                     self.step(Input::TooLong(text), ctx);
                     return;

@@ -365,7 +365,7 @@ impl Machine {
         let batch = match turn.stop {
             Some(Why::Leaving) => Batch { turn: Some(turn.id()), interrupted: true, ..Batch::default() },
             Some(Why::Stuck(waits)) => {
-                let text = stuck_notice(rules.stall.as_secs(), waits.word(), turn.body.history);
+                let text = stuck_notice(rules.stall.as_secs(), waits.word(), turn.body.reader());
                 turn.failure("stuck", text, rules)
             }
             Some(Why::TooLarge { bytes }) => turn.failure("too_large", too_large_notice(bytes), rules),

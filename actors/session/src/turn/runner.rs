@@ -1,6 +1,6 @@
 //! What becomes of a model's answer that is none: asked again, with a word on why, and not for ever. Pure.
 
-use domain::body::HistorySource;
+use domain::body::Reader;
 use domain::chat::{AssistantMessage, Message};
 use domain::prompt::{EMPTY_ANSWER, Nudge, max_rounds_notice};
 
@@ -30,8 +30,8 @@ pub struct Terms {
     pub withheld: bool,
     /// Rounds with tools, when those are used up.
     pub used_up: Option<u32>,
-    /// Where the conversation stands.
-    pub history: HistorySource,
+    /// Who reads the answer.
+    pub reader: Reader,
 }
 
 /// What becomes of a message.
@@ -72,7 +72,7 @@ impl Runner {
             return Next::Answer;
         }
         if terms.withheld {
-            let used_up = |rounds| max_rounds_notice(rounds, terms.history);
+            let used_up = |rounds| max_rounds_notice(rounds, terms.reader);
             message.text = terms.used_up.map_or_else(|| EMPTY_ANSWER.to_owned(), used_up);
             return Next::Answer;
         }

@@ -1,5 +1,7 @@
 //! What is known of runs from before this process, or this life of the keeper.
 
+use std::sync::Arc;
+
 use domain::ids::{RunId, SessionKey};
 
 use super::{BTreeSet, Effect, Machine, Note, Past, Run, State, tokens};
@@ -26,8 +28,8 @@ impl Machine {
     }
 
     /// One that has begun is followed to its end. So is the turn that asked for it: its end may be that of the run.
-    pub(super) fn follow(&mut self, run: Run, out: &mut Vec<Effect>) {
-        let spec = &run.spec;
+    pub(super) fn follow(&mut self, mut run: Run, out: &mut Vec<Effect>) {
+        let spec = Arc::clone(&run.spec);
         let of_parent = [None, Some(spec.turn)].map(|turn| (spec.parent.clone(), turn));
         let was_stopped = self.stopped.iter().any(|stopped| of_parent.iter().any(|one| stopped.contains(one)));
         let mut ends = vec![(run.key.clone(), run.turn)];
@@ -41,9 +43,10 @@ impl Machine {
             out.push(Effect::AskEnd { key, turn });
         }
         if was_stopped && !spec.detached {
+            run.dropped = true;
             out.push(Effect::Drop { key: run.key.clone(), turn: run.turn });
         }
-        self.runs.insert(run.spec.run, run);
+        self.runs.insert(spec.run, run);
     }
 
     /// The notes of before were read. What is known by now is known better, but for when a run began and who waits.
@@ -96,7 +99,7 @@ impl Run {
             None => State::Running,
             Some(end) => State::Ended { told: told || waits || end.is_silent(), end },
         };
-        Some(Self { spec, key, turn, since_ms, waits, state, later: Vec::new(), used })
+        Some(Self { spec, key, turn, since_ms, waits, dropped: false, state, later: Vec::new(), used })
     }
 
     fn notes(&self) -> Vec<Note> {

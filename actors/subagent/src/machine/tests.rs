@@ -164,7 +164,9 @@ fn a_stop_ends_the_children_of_that_session_or_turn_but_not_detached_ones() {
     };
     assert_eq!(dropped(&mut machine, Some(turn(1000))), [turn(1)]);
     assert_eq!(dropped(&mut machine, None), [turn(1), turn(3)]);
-    machine.step(ended(1, TurnResult::Cancelled, ""));
+    assert_eq!(machine.step(Input::Wait { ask: 8, runs: vec![id(1)], any: false }), []);
+    let told = machine.step(ended(1, TurnResult::Cancelled, ""));
+    assert!(matches!(&told[..], [Effect::Rows(8, rows)] if rows.len() == 1), "no report comes of it: {told:?}");
     assert_eq!(dropped(&mut machine, None), [turn(3)]);
     let others = SessionKey::new("cli:b").unwrap();
     let cancelled = machine.step(Input::Cancel { ask: 1, parent: Some(others), run: id(3) });
@@ -228,6 +230,14 @@ fn a_run_that_goes_on_counts_and_what_waits_for_one_has_a_bound() {
     assert_eq!(say(&mut machine, 1, Saying::Send, None), Err(NotSaid::Full));
     machine.unsaid(id(1), turn(101));
     assert_eq!(say(&mut machine, 1, Saying::Steer, None), Ok(()));
+}
+
+#[test]
+fn whoever_waits_for_nothing_is_answered_at_once() {
+    for any in [false, true] {
+        let told = Machine::default().step(Input::Wait { ask: 1, runs: Vec::new(), any });
+        assert_eq!(told, [Effect::Rows(1, Vec::new())]);
+    }
 }
 
 fn budget(effects: &[Effect]) -> Result<u64, NotSpawned> {

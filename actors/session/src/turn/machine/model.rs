@@ -82,7 +82,7 @@ impl Machine {
         let used_up = (turn.round > rounds).then_some(rounds);
         turn.used_up = used_up;
         let blank = message.text.trim().is_empty();
-        let terms = Terms { withheld: turn.withheld, used_up, history: turn.body.history };
+        let terms = Terms { withheld: turn.withheld, used_up, reader: turn.body.reader() };
         let next = turn.runner.judge(&mut message, terms);
         // Whoever goes round in circles, has nothing to say or comes to no end is sent no further.
         let says_something = (!blank || used_up.is_some()) && !message.is_cut();

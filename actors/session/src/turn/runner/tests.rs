@@ -7,9 +7,9 @@ use serde_json::Map;
 
 use super::*;
 
-const OPEN: Terms = Terms { withheld: false, used_up: None, history: HistorySource::Session };
-const WITHHELD: Terms = Terms { withheld: true, used_up: None, history: HistorySource::Session };
-const LAST: Terms = Terms { withheld: true, used_up: Some(3), history: HistorySource::Session };
+const OPEN: Terms = Terms { withheld: false, used_up: None, reader: Reader::Chat };
+const WITHHELD: Terms = Terms { withheld: true, used_up: None, reader: Reader::Chat };
+const LAST: Terms = Terms { withheld: true, used_up: Some(3), reader: Reader::Chat };
 
 fn said(text: &str, calls: &[&str]) -> AssistantMessage {
     let call = |name: &&str| ToolCall {
@@ -49,7 +49,7 @@ fn a_blank_last_round_says_that_the_rounds_are_used_up() {
     let (next, message, _) = judge(&mut Runner::default(), said("", &["read"]), LAST);
     assert_eq!((next, message.calls.len()), (Next::Answer, 0));
     assert!(message.text.contains("all 3 tool rounds") && message.text.contains("Say `continue`"), "{}", message.text);
-    let brought = Terms { history: HistorySource::Request, ..LAST };
+    let brought = Terms { reader: Reader::Client, ..LAST };
     let (_, message, _) = judge(&mut Runner::default(), said("", &[]), brought);
     assert!(message.text.contains("all 3 tool rounds") && !message.text.contains("continue"), "{}", message.text);
     let (next, message, _) = judge(&mut Runner::default(), said("so far", &["read"]), LAST);
@@ -120,7 +120,7 @@ proptest! {
             prop_assert!(round <= max + 8, "no end");
             let used_up = (round > max).then_some(max);
             let withheld = used_up.is_some() || nudge == Some(Nudge::Words);
-            let terms = Terms { withheld, used_up, history: HistorySource::Session };
+            let terms = Terms { withheld, used_up, reader: Reader::Chat };
             let message = match answers.next() {
                 Some(0) | None => said("", &[]),
                 Some(1) => said("", &["", ""]),
