@@ -44,7 +44,10 @@ async fn a_goal_is_worked_on_over_many_answers_until_the_model_ends_it() {
     assert!(!system(&model.requests()[14]).contains("# Goal"));
 
     chat(&gateway, "/goal paint it [[say=GOAL: blocked no paint]]").await;
-    assert_eq!(chat(&gateway, "/goal").await, "Blocked: paint it [[say=GOAL: blocked no paint]] no paint");
+    assert_eq!(
+        chat(&gateway, "/goal").await,
+        "Blocked: paint it [[say=GOAL: blocked no paint]] no paint\n`/goal resume` goes on with it; `/goal stop` gives it up."
+    );
     chat(&gateway, "/new").await;
     assert_eq!(chat(&gateway, "/goal").await, "No goal is worked on here. /goal followed by one begins with it.");
     gateway.terminate().await;
