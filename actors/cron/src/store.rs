@@ -140,11 +140,9 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
-        Ok(names
-            .filter(|name| name.starts_with("jobs.json.corrupt-"))
-            .next_back()
-            .map(|name| format!("{DIRECTORY}/{name}")))
+        let mut names = paths.iter().filter_map(|path| path.file_name()?.to_str());
+        let last = names.rfind(|name| name.starts_with("jobs.json.corrupt-"));
+        Ok(last.map(|name| format!("{DIRECTORY}/{name}")))
     }
 
     fn set_aside(&self, ports: &Ports, why: &str) -> io::Result<String> {
