@@ -141,7 +141,7 @@ async fn show_archived(loaded: &Loaded, key: &SessionKey, output: Output) -> any
         return print_json(&session);
     }
     let entries = session["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
-    conversation(key, entries).iter().try_for_each(|text| print(text))
+    conversation(key, entries, &loaded.config.agents.defaults.timezone).iter().try_for_each(|text| print(text))
 }
 
 async fn list(loaded: &Loaded, which: Which, limit: Option<usize>, output: Output) -> anyhow::Result<()> {
@@ -180,7 +180,7 @@ async fn show(loaded: Loaded, key: &SessionKey, output: Output) -> anyhow::Resul
     if entries.is_empty() && open.is_empty() {
         return print("no entries yet");
     }
-    let texts = conversation(key, entries).into_iter().chain(open.iter().map(|turn| waiting(turn, &zone)));
+    let texts = conversation(key, entries, &zone).into_iter().chain(open.iter().map(|turn| waiting(turn, &zone)));
     texts.into_iter().try_for_each(|text| print(&text))
 }
 

@@ -2,14 +2,17 @@
 
 use std::collections::HashSet;
 
+use domain::event::{EVENT, Event};
 use domain::ids::SessionKey;
 use domain::text::counted;
 use domain::transcript::read_lines;
+use jiff::Timestamp;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// What was said in the conversation as it stands, and where it was summed up or begun anew. The branches that were left
-/// are only counted.
-pub fn conversation(key: &SessionKey, entries: &[Value]) -> Vec<String> {
+/// are only counted. Times are shown as in `zone`.
+pub fn conversation(key: &SessionKey, entries: &[Value], zone: &str) -> Vec<String> {
     let line = |entry: &Value| entry.as_str().map_or_else(|| entry.to_string(), str::to_owned);
     let text = entries.iter().map(line).collect::<Vec<_>>().join("\n");
     let transcript = read_lines(text.as_bytes());
@@ -17,8 +20,8 @@ pub fn conversation(key: &SessionKey, entries: &[Value]) -> Vec<String> {
     // Of old versions they have no ids, and simply follow one another.
     let is_on_path = |entry: &&Value| entry["id"].as_str().is_none_or(|id| path.contains(id));
     let (shown, left): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(is_on_path);
-    let mut texts: Vec<String> = shown.into_iter().filter_map(readable).collect();
-    let left = left.into_iter().filter_map(readable).count();
+    let mut texts: Vec<String> = shown.into_iter().filter_map(|line| readable(line, zone)).collect();
+    let left = left.into_iter().filter_map(|line| readable(line, zone)).count();
     if left > 0 {
         let left = counted(left, "message");
         texts.push(format!("({left} in branches that were left; `greenroom sessions tree {key}` shows them)"));
@@ -28,8 +31,8 @@ pub fn conversation(key: &SessionKey, entries: &[Value]) -> Vec<String> {
 
 /// A turn that has not ended, for people.
 pub fn waiting(turn: &Value, zone: &str) -> String {
-    let at = turn["accepted_ms"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    let at = at.and_then(|at| at.in_tz(zone).ok()).map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
+    let at = turn["accepted_ms"].as_i64().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let at = at.and_then(|at| moment(at, zone));
     let place = match (turn["state"].as_str(), turn["position"].as_u64()) {
         (Some("running"), _) => "running".to_owned(),
         (_, Some(0) | None) => "queued, next".to_owned(),
@@ -40,12 +43,17 @@ pub fn waiting(turn: &Value, zone: &str) -> String {
     format!("{}  turn {id}  {place}", at.unwrap_or_default())
 }
 
+fn moment(at: Timestamp, zone: &str) -> Option<String> {
+    Some(at.in_tz(zone).ok()?.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
+
 /// An entry for people: who said what and when, which tools were called; what was put in place of what came before.
-fn readable(line: &Value) -> Option<String> {
+fn readable(line: &Value, zone: &str) -> Option<String> {
     let written = line["timestamp"].as_str().unwrap_or_default();
+    let at = |at: Option<Timestamp>| at.and_then(|at| moment(at, zone)).unwrap_or_else(|| written.to_owned());
     let aside = |what: &str| {
         let summary = line["summary"].as_str().map(|summary| format!("\n  {}", summary.replace('\n', "\n  ")));
-        Some(format!("{written}  -- {what} --{}", summary.unwrap_or_default()))
+        Some(format!("{}  -- {what} --{}", at(written.parse().ok()), summary.unwrap_or_default()))
     };
     match line["type"].as_str()? {
         "reset" => return aside("begun anew"),
@@ -53,13 +61,18 @@ fn readable(line: &Value) -> Option<String> {
         "branch_summary" => return aside("of a branch that was left"),
         _ => {}
     }
-    let message = line.get("message")?;
-    let role = message["role"].as_str()?;
-    // A message is written with its answer, and was said before.
-    let said = message["timestamp"].as_i64().filter(|_| role == "user");
-    let said = said.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    let time = said.map_or_else(|| written.to_owned(), |said| format!("{said:.3}"));
-    let mut text = format!("{time}  {role}");
+    let (message, who, said) = if line["customType"] == EVENT {
+        let event = Event::deserialize(&line["details"]["event"]).ok()?;
+        (line, format!("event: {event}"), line["details"]["acceptedMs"].as_i64())
+    } else {
+        let message = line.get("message")?;
+        let role = message["role"].as_str()?;
+        // A message is written with its answer, and was said before.
+        (message, role.to_owned(), message["timestamp"].as_i64().filter(|_| role == "user"))
+    };
+    let said = said.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let time = at(said.or_else(|| written.parse().ok()));
+    let mut text = format!("{time}  {who}");
     if let Some(said) = message["content"].as_str() {
         text.push_str(&format!("\n  {}", said.replace('\n', "\n  ")));
     }
@@ -83,17 +96,34 @@ mod tests {
 
     use super::*;
 
+    const ZONE: &str = "Europe/Berlin";
+
+    #[track_caller]
+    fn check(line: &Value, expect: Option<&str>) {
+        assert_eq!(readable(line, ZONE).as_deref(), expect);
+    }
+
     #[test]
     fn entries_are_shown_with_their_texts_and_calls() {
         let user = json!({"type": "message", "timestamp": "T", "message": {"role": "user", "content": "a\nb"}});
-        assert_eq!(readable(&user).unwrap(), "T  user\n  a\n  b");
-        let call = json!({"type": "message", "timestamp": "T", "message": {"role": "assistant", "content": [
+        check(&user, Some("T  user\n  a\n  b"));
+        let call = json!({"type": "message", "timestamp": "2026-07-01T10:00:00.000Z", "message": {"role": "assistant", "content": [
             {"type": "text", "text": "look"}, {"type": "toolCall", "name": "exec", "arguments": {"command": "ls"}}]}});
-        assert_eq!(readable(&call).unwrap(), "T  assistant\n  look\n  [exec {\"command\":\"ls\"}]");
-        assert_eq!(readable(&json!({"type": "session"})), None);
+        check(&call, Some("2026-07-01 12:00:00  assistant\n  look\n  [exec {\"command\":\"ls\"}]"));
+        check(&json!({"type": "session"}), None);
         let early =
             json!({"type": "message", "timestamp": "T", "message": {"role": "user", "content": "a", "timestamp": 5}});
-        assert_eq!(readable(&early).unwrap(), "1970-01-01T00:00:00.005Z  user\n  a");
+        check(&early, Some("1970-01-01 01:00:00  user\n  a"));
+    }
+
+    #[test]
+    fn what_no_person_said_is_shown_as_that() {
+        let event = json!({"kind": "subagent", "id": "7", "name": "weather", "status": "done"});
+        let mut line = json!({"type": "custom_message", "customType": EVENT, "content": [{"type": "text", "text": "rain"}],
+            "display": true, "details": {"event": event, "acceptedMs": 5}, "timestamp": "T"});
+        check(&line, Some("1970-01-01 01:00:00  event: sub-agent \"weather\": done\n  rain"));
+        line["customType"] = json!("another's");
+        check(&line, None);
     }
 
     #[test]
@@ -109,7 +139,7 @@ mod tests {
             entry("c", Some("a"), "branch_summary"),
             entry("d", Some("c"), "message"),
         ];
-        let told = conversation(&SessionKey::new("api:7").unwrap(), &entries);
+        let told = conversation(&SessionKey::new("api:7").unwrap(), &entries, ZONE);
         assert_eq!(
             told,
             [
